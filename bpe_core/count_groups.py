@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -68,6 +68,22 @@ class GroupColumns:
             self.counts[kept],
             None if self.documents is None else self.documents[kept],
         )
+
+    def select_rows(self, kept: NDArray[np.bool_]) -> GroupColumns:
+        """Return the columns of only some of the rows."""
+        entries = self.select(np.repeat(kept, np.diff(self.offsets)))
+        return replace(entries, offsets=np.append(0, entries.offsets[1:][kept]))
+
+
+def count_sources(columns: GroupColumns, groups: Sequence[Group]) -> NDArray[np.int64]:
+    """Return the number of sources of each row."""
+    numbers: dict[str, int] = {}
+    of_groups = [numbers.setdefault(group.source, len(numbers)) for group in groups]
+    of_entries = np.array(of_groups, np.int32)[columns.groups]
+    differs = np.ones(len(of_entries), np.int64)
+    differs[1:] = of_entries[1:] != of_entries[:-1]
+    differs[columns.offsets[:-1]] = 1
+    return sum_entries(differs, columns.offsets)
 
 
 def find_problem(columns: GroupColumns, groups: int) -> str | None:

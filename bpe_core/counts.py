@@ -31,6 +31,7 @@ from bpe_core.count_algebra import (
 from bpe_core.count_groups import (
     Group,
     GroupColumns,
+    count_sources,
     entries_of_arrow,
     entries_of_file,
     entries_to_arrow,
@@ -46,7 +47,6 @@ from bpe_core.count_groups import (
 from bpe_core.errors import FormatError, TrainingError
 from bpe_core.mixtures import (
     MOST_SCALE_BITS,
-    Share,
     add_group_bytes,
     find_mixture,
     mix_counts,
@@ -289,7 +289,7 @@ class PretokenCounts:
 
         The order is that of the table or text from which the counts were made.
         """
-        keys, offsets = _split_column(self._table["pretoken"])
+        keys, offsets = split_column(self._table["pretoken"])
         return keys, offsets, self._table["count"].to_numpy()
 
     def documents(self) -> NDArray[np.int64] | None:
@@ -309,13 +309,7 @@ class PretokenCounts:
         columns = self.group_columns()
         if columns is None:
             return None
-        names = [group.source for group in self.groups]
-        number_of = np.array([sorted(set(names)).index(name) for name in names])
-        of_entries = number_of[columns.groups]
-        differs = np.ones(len(of_entries), np.int64)
-        differs[1:] = of_entries[1:] != of_entries[:-1]
-        differs[columns.offsets[:-1]] = 1
-        return sum_entries(differs, columns.offsets)
+        return count_sources(columns, self.groups)
 
     def group_columns(self) -> GroupColumns | None:
         """Return the counts of the groups of each pre-token, in the order of `columns`.
@@ -343,9 +337,9 @@ class PretokenCounts:
 
     def mix(
         self,
-        shares: Mapping[str, Share] | None = None,
+        shares: Mapping[str, Factor] | None = None,
         *,
-        temperature: Share | None = None,
+        temperature: Factor | None = None,
         by: str = "source",
     ) -> PretokenCounts:
         """Return the counts of a mixture of the groups, to train from.
@@ -688,7 +682,7 @@ def _read_file(file: Path) -> tuple[pa.Table, dict[str, str], tuple[Group, ...]]
 
 def _digest(table: pa.Table, metadata: Mapping[str, str], groups: Sequence[Group]) -> str:
     """Return the XXH3-128, in hex, of counts and of how they were counted."""
-    keys, offsets = _split_column(table["pretoken"])
+    keys, offsets = split_column(table["pretoken"])
     digest = xxhash.xxh3_128(json.dumps(sorted(metadata.items())).encode())
     columns = [np.diff(offsets), table["count"].to_numpy()]
     if "documents" in table.column_names:
@@ -819,7 +813,7 @@ def _add_equal_rows(table: pa.Table, groups: int) -> pa.Table:
     if groups:
         keys, columns = sum_equal_rows(table["pretoken"], groups, entries_of_arrow(table["groups"]))
         return _with_entries(pa.table([keys], names=["pretoken"]), columns)
-    keys, offsets = _split_column(table["pretoken"])
+    keys, offsets = split_column(table["pretoken"])
     sums = []
     for name in table.column_names[1:]:
         distinct = PretokenTable(None, [])
@@ -861,7 +855,8 @@ def _parse_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
     return metadata
 
 
-def _split_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def split_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes and offsets of a column of pre-tokens."""
     array = one_array(column)
     _, offsets_buffer, data = array.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]

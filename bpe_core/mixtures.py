@@ -18,23 +18,21 @@ order of the counts:
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bpe_core.count_algebra import Factor, exact_fraction
 from bpe_core.count_groups import Group, GroupColumns
 from bpe_core.errors import CountOverflowError, TrainingError
 
-__all__ = ["Mixture", "Share", "find_mixture"]
-
-Share: TypeAlias = int | float | str | Decimal | Fraction
+__all__ = ["Mixture", "find_mixture"]
 
 MOST_SCALE_BITS: Final = 32
 _LIMIT: Final = 1 << 62
@@ -57,6 +55,16 @@ class Mixture:
     weights: Mapping[str, int]
     scale_bits: int
     sizes: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the mixture for the files of a tokenizer."""
+        return {
+            "scale_bits": self.scale_bits,
+            "groups": {
+                name: {"bytes": size, "weight": self.weights[name]}
+                for name, size in self.sizes.items()
+            },
+        }
 
 
 def name_groups(
@@ -107,8 +115,8 @@ def add_group_bytes(
 
 def find_mixture(
     sizes: Mapping[str, int],
-    shares: Mapping[str, Share] | None = None,
-    temperature: Share | None = None,
+    shares: Mapping[str, Factor] | None = None,
+    temperature: Factor | None = None,
 ) -> Mixture:
     """Return the weights of a mixture.
 
@@ -217,7 +225,7 @@ def check_names(
     return "; ".join(problems) or None
 
 
-def _check_shares(sizes: Mapping[str, int], shares: Mapping[str, Share]) -> dict[str, Fraction]:
+def _check_shares(sizes: Mapping[str, int], shares: Mapping[str, Factor]) -> dict[str, Fraction]:
     if not isinstance(shares, Mapping):
         raise TrainingError(
             f"shares: expected a mapping of names to shares, found {type(shares).__name__}"
@@ -233,7 +241,7 @@ def _check_shares(sizes: Mapping[str, int], shares: Mapping[str, Share]) -> dict
     return {name: checked[name] for name in sizes}
 
 
-def _shares_by_temperature(sizes: Mapping[str, int], temperature: Share) -> dict[str, Fraction]:
+def _shares_by_temperature(sizes: Mapping[str, int], temperature: Factor) -> dict[str, Fraction]:
     exponent = _fraction(temperature, "temperature")
     if exponent > 1:
         raise TrainingError(
@@ -249,12 +257,8 @@ def _shares_by_temperature(sizes: Mapping[str, int], temperature: Share) -> dict
     return {name: share(size) for name, size in sizes.items()}
 
 
-def _fraction(value: Share, what: str) -> Fraction:
+def _fraction(value: Factor, what: str) -> Fraction:
     try:
-        # The shortest decimal text of a float is what was written.
-        number = value if isinstance(value, Fraction) else Fraction(Decimal(str(value)))
-    except (InvalidOperation, ValueError, OverflowError):
-        number = Fraction(-1)
-    if isinstance(value, bool) or number < 0 or math.log10(number.denominator) > 100:
-        raise TrainingError(f"{what}: expected a number of at least 0, found {value!r}")
-    return number
+        return exact_fraction(value)
+    except TrainingError:
+        raise TrainingError(f"{what}: expected a number of at least 0, found {value!r}") from None

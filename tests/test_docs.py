@@ -53,6 +53,7 @@ RUNNABLE = [
             "manifest",
             "metrics",
             "minbpe",
+            "mixtures",
             "normalization",
             "own-pipelines",
             "pretrained",

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from pipelines.choices import Runner
+from pipelines.config.mixture import group_problems
 from pipelines.config.source import SourceConfig
 from pipelines.config.tokenizer import TokenizerConfig
 from pipelines.config.validation import did_you_mean, problems_of, refusal
@@ -213,6 +214,7 @@ class BuildConfig(Section):
             *self._group_problems(),
             *self._special_token_problems(),
             *self._vocab_size_problems(),
+            *self._training_problems(),
         ]
         if protocol_of(self.output) == "hf":
             problems.append(
@@ -307,6 +309,50 @@ class BuildConfig(Section):
                         expected="a field that is not inside text_field or id_field, nor around it",
                         found=describe_value(self.counts.group_by),
                     )
+
+    def _training_problems(self) -> Iterator[Problem]:
+        """Yield the keys of training that need counts of groups or documents which there are not.
+
+        Those of groups are `mixture`, `parity` and `min_sources`.
+        """
+        tokenizer, sources = self.tokenizer, [source.name for source in self.input]
+        for key in ("mixture", "parity"):
+            section = getattr(tokenizer, key)
+            if section is not None:
+                path = ("tokenizer", key)
+                yield from group_problems(section, path, sources, self.counts.group_by)
+        if tokenizer.parity is not None and tokenizer.parity.development is not None:
+            yield from self._development_problems(tokenizer.parity.development)
+        if tokenizer.min_documents > 1 and not self.counts.document_frequency:
+            yield Problem(
+                ("tokenizer", "min_documents"),
+                expected="counts.document_frequency: true, so that documents are counted",
+                found=f"min_documents: {tokenizer.min_documents} without it",
+                hint="Set counts.document_frequency: true; the text is counted again.",
+            )
+        if tokenizer.min_sources > len(sources):
+            yield Problem(
+                ("tokenizer", "min_sources"),
+                expected=f"at most {len(sources)}, the number of sources",
+                found=str(tokenizer.min_sources),
+            )
+
+    def _development_problems(self, name: str) -> Iterator[Problem]:
+        path = ("tokenizer", "parity", "development")
+        names = [source.name for source in self.input if source.name is not None]
+        if self.tokenizer.parity is not None and self.tokenizer.parity.by == "source":
+            yield Problem(
+                path,
+                expected="`by` with the field of counts.group_by, whose values the text has too",
+                found="by: source",
+            )
+        elif name not in names or len(names) < 2:
+            yield Problem(
+                path,
+                expected="the name of one of several sources",
+                found=describe_value(name),
+                hint=did_you_mean(name, names),
+            )
 
     def _special_token_problems(self) -> Iterator[Problem]:
         if self.tokenizer.path is not None or self.tokenizer.base is not None:

@@ -27,7 +27,8 @@ _OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}
 # Keys of counting that were added later. Without them, fingerprints of older builds stay; counts by
 # source need no key, as they are kept apart whenever there are several sources.
 _COUNTED_LATER: Final = {"group_by", "document_frequency"}
-_OF_TRAINING: Final = {"base", *_OF_METASPACE}
+# Keys that affect training but not counting.
+_OF_TRAINING: Final = {"base", *_OF_METASPACE, "mixture", "parity", "min_documents", "min_sources"}
 _ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_TRAINING}
 
 
@@ -92,7 +93,7 @@ def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
     )
     if "base" in keys and (base := config.tokenizer.base_model) is not None:
         keys["base"] = base.fingerprint
-    return {key: value for key, value in keys.items() if value != {}}
+    return {key: value for key, value in keys.items() if key != "rules" or value != {}}
 
 
 def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, model_validator
 
 from bpe_core.errors import InvalidPatternError
+from pipelines.config.mixture import MixtureConfig, ParityConfig
 from pipelines.config.validation import refusal
 from pipelines.config.values import (
     BYTE_KEYS,
@@ -161,6 +162,27 @@ class TokenizerConfig(Section):
         description="Minimum number of occurrences of a pre-token; rarer ones are dropped before "
         "training.",
     )
+    min_documents: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="Minimum number of documents with a pre-token; others are dropped before "
+        "training. Above 1 it needs `counts.document_frequency: true`.",
+    )
+    min_sources: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="Minimum number of sources with a pre-token; others are dropped before "
+        "training.",
+    )
+    mixture: MixtureConfig | None = Field(
+        default=None,
+        description="Proportions of the sources, or of other groups of counts, in training: "
+        "`{web: 0.5, code: 0.3, de: 0.2}` (shares of bytes), `{temperature: 0.7}` or "
+        "`{by: lang, shares: {…}}` (docs/mixtures.md); null: those of the corpus.",
+    )
+    parity: ParityConfig | None = Field(
+        default=None,
+        description="Learn merges that compress all sources, or other groups of counts, equally "
+        "well (docs/mixtures.md); null: learn from the sum of all.",
+    )
     max_token_bytes: Size | None = Field(
         default=None, description="Maximum length of a token that merges may make, in bytes."
     )
@@ -185,6 +207,7 @@ class TokenizerConfig(Section):
             *self._vocab_size_problems(),
             *self._rules_problems(),
             *self._base_problems(),
+            *self._parity_problems(),
         ]
         if problems:
             raise refusal(*problems)
@@ -344,6 +367,30 @@ class TokenizerConfig(Section):
                     found=f"pattern: {describe_value(self.pattern)}",
                     hint=f"{error}.",
                 )
+
+    def _parity_problems(self) -> Iterator[Problem]:
+        if self.parity is None:
+            return
+        if self.mixture is not None:
+            yield Problem(
+                ("parity",),
+                expected="parity or mixture: parity decides by itself how much each group counts",
+                found="both",
+                hint="Remove one of them.",
+            )
+        if self.base is not None:
+            yield Problem(
+                ("parity",),
+                expected="parity or base: training for parity starts from bytes",
+                found="both",
+                hint="Remove one of them.",
+            )
+        if self.unit != "byte":
+            yield Problem(
+                ("parity",), expected="tokenizer.unit: byte for this key", found="unit: character"
+            )
+        if self.parity.development is not None and self.parity.ratios is not None:
+            yield Problem(("parity", "development"), expected="ratios or development", found="both")
 
     def _check_nothing_is_trained(self) -> Self:
         problems = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +20,8 @@ from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
 
 # Metadata of a shard that describe the file, not the counts.
-_FILE_METADATA: Final = (b"bpe.shard", b"bpe.format", b"bpe.totals", b"bpe.groups", b"bpe.group_by")
+_OF_SHARD: Final = (b"bpe.shard", b"bpe.totals")
+_FILE_METADATA: Final = (*_OF_SHARD, b"bpe.format", b"bpe.groups", b"bpe.group_by")
 _COLUMNS: Final = ["pretoken", "count"]
 
 
@@ -44,68 +45,117 @@ def find_counts(root: Directory) -> CountsManifest:
     return manifest
 
 
-def load_counts(
-    directory: Directory, manifest: Mapping[str, Any], *, min_count: int = 1
-) -> PretokenCounts:
+def load_counts(directory: Directory, manifest: Mapping[str, Any]) -> PretokenCounts:
     """Load the counts of a finished stage that its manifest lists, without groups and documents.
 
     Args:
         directory: Directory of the shards.
         manifest: Manifest of the stage.
-        min_count: Leave out pre-tokens that occur less often.
 
     Raises:
         OutputError: A shard is missing or damaged.
         TooLargeError: Learning merges from these counts would need more memory than is available.
     """
-    tables = []
-    rows = key_bytes = 0
-    available = available_memory()
-    for entry in manifest["shards"]:
-        shard = ShardRecord.model_validate(entry)
-        data = listed_bytes(
-            directory,
-            shard.name,
-            size=shard.bytes,
-            xxh3_128=shard.xxh3_128,
-            what="A shard of the counts",
-            hint="Count again: `beam-bpe count CONFIG --restart`.",
+    shards = Shards(directory, manifest)
+    return shards.join(file.read(_COLUMNS) for file in shards)
+
+
+def load_all_columns(directory: Directory, manifest: CountsManifest) -> PretokenCounts:
+    """Load the counts of a finished stage with their groups and documents, if there are any.
+
+    Raises:
+        OutputError: A shard is missing or damaged.
+    """
+    tables = [file.read() for file in Shards(directory, manifest.to_json("shards"))]
+    metadata = dict(tables[0].schema.metadata or {})
+    for key in _OF_SHARD:
+        metadata.pop(key, None)
+    table = pa.concat_tables([table.replace_schema_metadata(metadata) for table in tables])
+    return PretokenCounts.from_arrow(table)
+
+
+class Shards:
+    """Shards of counts that a manifest lists, read one by one, as often as needed.
+
+    Attributes:
+        metadata: How the text was counted; known once the first shard is read.
+        group_by: Field by which counts are kept apart, or None; likewise.
+    """
+
+    def __init__(self, directory: Directory, manifest: Mapping[str, Any]) -> None:
+        self.metadata: dict[str, str] = {}
+        self.group_by: str | None = None
+        self._directory = directory
+        self._manifest = manifest
+        self._available = available_memory()
+        self._rows = self._key_bytes = self._more = self._read = 0
+
+    def __iter__(self) -> Iterator[pq.ParquetFile]:
+        """Yield the shards.
+
+        Raises:
+            OutputError: A shard is missing or damaged.
+        """
+        self._read = 0
+        for entry in self._manifest["shards"]:
+            shard = ShardRecord.model_validate(entry)
+            data = listed_bytes(
+                self._directory,
+                shard.name,
+                size=shard.bytes,
+                xxh3_128=shard.xxh3_128,
+                what="A shard of the counts",
+                hint="Count again: `beam-bpe count CONFIG --restart`.",
+            )
+            self._read += 1
+            file = pq.ParquetFile(pa.BufferReader(data))
+            self._keep_metadata(file.schema_arrow.metadata or {})
+            yield file
+
+    def join(self, tables: Iterable[pa.Table]) -> PretokenCounts:
+        """Return the rows of tables of pre-tokens and counts, one of each shard, as counts.
+
+        Raises:
+            TooLargeError: Learning merges from them would need more memory than is available.
+        """
+        joined = []
+        for table in tables:
+            self.check_memory(table)
+            joined.append(table.replace_schema_metadata(None))
+        return PretokenCounts(pa.concat_tables(joined), self.metadata)
+
+    def check_memory(self, table: pa.Table, more: int = 0) -> None:
+        """Check that learning merges from these rows, and from those before, is possible.
+
+        Args:
+            table: Rows with pre-tokens.
+            more: Bytes that training needs in addition.
+
+        Raises:
+            TooLargeError: It would need more memory than is available.
+        """
+        self._rows += table.num_rows
+        self._key_bytes += pc.sum(pc.binary_length(table["pretoken"])).as_py() or 0
+        self._more += more
+        needed = training_memory(self._rows, self._key_bytes) + self._more
+        if self._available is None or needed <= self._available:
+            return
+        raise TooLargeError(
+            "Learning merges from these counts would need more memory than is available.",
+            expected=f"at most {self._available / 2**30:,.1f} GiB, the memory available",
+            found=f"about {needed / 2**30:,.1f} GiB for the {self._rows:,} pre-tokens of the first "
+            f"{self._read} of {len(self._manifest['shards'])} shards",
+            where="training, which is one process",
+            hint="Raise tokenizer.min_count to leave out rare pre-tokens, or train on a machine "
+            "with more memory: the counts are finished and will be used again.",
         )
-        table = _read_shard(data, min_count)
-        tables.append(table)
-        rows += table.num_rows
-        key_bytes += pc.sum(pc.binary_length(table["pretoken"])).as_py() or 0
-        needed = training_memory(rows, key_bytes)
-        if available is not None and needed > available:
-            raise _too_large(rows, len(tables), manifest, needed, available)
-    metadata = {
-        key.decode().removeprefix("bpe."): value.decode()
-        for key, value in (tables[0].schema.metadata or {}).items()
-        if key not in _FILE_METADATA
-    }
-    table = pa.concat_tables(table.replace_schema_metadata(None) for table in tables)
-    return PretokenCounts(table, {**metadata, "fingerprint": manifest["fingerprint"]})
 
-
-def _read_shard(data: bytes, min_count: int) -> pa.Table:
-    """Read a shard without its rare pre-tokens, at most a row group of which is in memory."""
-    file = pq.ParquetFile(pa.BufferReader(data))
-    batches = file.iter_batches(columns=_COLUMNS)
-    if min_count > 1:
-        batches = (batch.filter(pc.greater_equal(batch["count"], min_count)) for batch in batches)
-    fields = [file.schema_arrow.field(name) for name in _COLUMNS]
-    return pa.Table.from_batches(batches, pa.schema(fields, file.schema_arrow.metadata))
-
-
-def _too_large(
-    rows: int, shards: int, manifest: Mapping[str, Any], needed: int, available: int
-) -> TooLargeError:
-    return TooLargeError(
-        "Learning merges from these counts would need more memory than is available.",
-        expected=f"at most {available / 2**30:,.1f} GiB, the memory available",
-        found=f"about {needed / 2**30:,.1f} GiB for the {rows:,} pre-tokens of the first {shards} "
-        f"of {len(manifest['shards'])} shards",
-        where="training, which is one process",
-        hint="Raise tokenizer.min_count to leave out rare pre-tokens, or train on a machine with "
-        "more memory: the counts are finished and will be used again.",
-    )
+    def _keep_metadata(self, found: Mapping[bytes, bytes]) -> None:
+        self.metadata = {
+            key.decode().removeprefix("bpe."): value.decode()
+            for key, value in found.items()
+            if key not in _FILE_METADATA
+        }
+        self.metadata["fingerprint"] = self._manifest["fingerprint"]
+        group_by = found.get(b"bpe.group_by")
+        self.group_by = None if group_by is None else group_by.decode()

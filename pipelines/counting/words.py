@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from bpe_core.short_repr import short_repr
 from pipelines.choices import CountsFormat
-from pipelines.counting.all_columns import open_shards
+from pipelines.counting.load import Shards
 from pipelines.errors import shortened
 from pipelines.manifest.models import CountsManifest
 from pipelines.storage.directory import Directory
@@ -79,7 +79,7 @@ def write_words(
     found = Words()
     total = sum(shard.pretokens for shard in manifest.shards)
     scale = (most, total) if to == "tokenizers" and total > most else (1, 1)
-    for shard in open_shards(counts, manifest):
+    for shard in Shards(counts, manifest.to_json("shards")):
         for batch in shard.iter_batches(columns=["pretoken", "count"]):
             rows = zip(batch["pretoken"].to_pylist(), batch["count"].to_pylist(), strict=True)
             for word, count in rows:

@@ -232,3 +232,20 @@ class TaskEntry(Record):
     def dataset_files(self) -> list[TableEntry]:
         """The files of the dataset that the task has written."""
         return [file for file in (self.train, self.validation, self.rejects) if file is not None]
+
+
+class MixedGroup(Record):
+    """A group of a mixture: its bytes, and its integer weight."""
+
+    bytes: Number
+    weight: Number
+
+
+class MixtureEntry(Record):
+    """Weights of the groups from which a tokenizer was trained (docs/mixtures.md).
+
+    A weight of 2^scale_bits counts each occurrence once.
+    """
+
+    scale_bits: Number
+    groups: dict[str, MixedGroup]

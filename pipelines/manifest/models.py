@@ -20,6 +20,7 @@ from pipelines.manifest.entries import (
     FileEntry,
     GroupEntry,
     InputEntry,
+    MixtureEntry,
     ShardEntry,
     SourceEntry,
     TokenFileEntry,
@@ -260,6 +261,10 @@ class TokenizerContent(TrainedFiles):
     counts: Annotated[
         str, Field(pattern=r"^[0-9a-f]{32}$", description="Fingerprint of the counts.")
     ]
+    mixture: Annotated[
+        MixtureEntry | None,
+        Field(description="Weights of the groups of counts; present if tokenizer.mixture is set."),
+    ] = None
     sizes: Annotated[
         list[TrainedFiles],
         Field(

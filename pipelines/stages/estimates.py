@@ -25,6 +25,7 @@ from pipelines.batches import DocumentBatch
 from pipelines.config import BuildConfig
 from pipelines.counting.jobs import CountRules
 from pipelines.counting.table import PretokenCounter
+from pipelines.counting.training_counts import TrainingCounts
 from pipelines.manifest.token_schema import schema
 from pipelines.probing.samples import FileSample
 from pipelines.stages.jobs import choose_id_type
@@ -364,7 +365,8 @@ def _train(config: BuildConfig, counts: PretokenCounts) -> Model | None:
     """Train a tokenizer on the samples; None if they are not enough."""
     try:
         return train_model(
-            config.tokenizer.with_vocab_size(config.encoded_vocab_size), counts
+            config.tokenizer.with_vocab_size(config.encoded_vocab_size),
+            TrainingCounts(counts=counts),
         ).model
     except BpeError:
         return None

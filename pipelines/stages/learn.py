@@ -11,11 +11,12 @@ import xxhash
 
 from bpe_core import BPETokenizer, CharBPETokenizer, train_characters_from_counts, train_from_counts
 from bpe_core.counts import PretokenCounts
+from bpe_core.mixtures import Mixture
 from bpe_core.training import Progress, TrainingResult
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
-from pipelines.counting.load import load_counts
+from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.manifest.models import CountsContent, TokenizerContent
 from pipelines.manifest.names import SIZES
 from pipelines.manifest.records import Record
@@ -114,9 +115,7 @@ def learn(
         configuration: Canonical configuration of training.
     """
     progress.describe("loading counts")
-    pretokens = load_counts(
-        counts, counted.to_json("shards", "fingerprint"), min_count=config.min_count
-    )
+    pretokens = load_training_counts(counts, counted.to_json("shards", "fingerprint"), config)
     ordinary = 256 * (config.unit == "byte")
     if config.base_model is not None:
         ordinary = len(config.base_model.token_ids)
@@ -132,10 +131,11 @@ def learn(
             "tokenizer": {**configuration["tokenizer"], "vocab_size": size},
         }
         place = directory / f"{SIZES}/{size}"
-        sizes.append(_write(model, size, place, counted, alone))
+        sizes.append(_write(model, size, place, counted, alone, pretokens.mixture))
     content = {
-        **_write(trained, largest, directory, counted, configuration),
+        **_write(trained, largest, directory, counted, configuration, pretokens.mixture),
         "counts": counted.fingerprint,
+        **({} if pretokens.mixture is None else {"mixture": pretokens.mixture.to_json()}),
         **({"sizes": sizes} if sizes else {}),
     }
     return TokenizerContent.model_validate(content)
@@ -147,6 +147,7 @@ def _write(
     directory: Directory,
     counted: CountsContent,
     configuration: Mapping[str, Any],
+    mixture: Mixture | None,
 ) -> dict[str, Any]:
     """Write the files of a tokenizer. Return its entry in the manifest."""
     facts = {
@@ -161,6 +162,7 @@ def _write(
         "configuration": configuration,
         "software": software,
         "counts": counted.fingerprint,
+        **({} if mixture is None else {"mixture": mixture.to_json()}),
         **facts,
     }
     files, not_written = save_tokenizer(trained.model, directory, {"training": training})
@@ -168,20 +170,20 @@ def _write(
     return {**facts, "fingerprint": fingerprint, "files": files, "not_written": not_written}
 
 
-def train_model(config: TokenizerConfig, counts: PretokenCounts, show: Progress = False) -> Trained:
+def train_model(config: TokenizerConfig, counts: TrainingCounts, show: Progress = False) -> Trained:
     """Learn the merges of the largest tokenizer of a configuration; see `train_models`."""
     [trained] = train_models(config.with_vocab_size(config.largest_vocab_size), counts, show)
     return trained
 
 
 def train_models(
-    config: TokenizerConfig, counts: PretokenCounts, show: Progress = False
+    config: TokenizerConfig, counts: TrainingCounts, show: Progress = False
 ) -> list[Trained]:
     """Learn the merges of tokenizers from counts.
 
     Args:
         config: Configuration of the tokenizers.
-        counts: Counts of the pre-tokens.
+        counts: Counts of the pre-tokens, as the configuration selects and weights them.
         show: Function that receives the merges learned so far, as training calls it.
 
     Returns:
@@ -191,12 +193,12 @@ def train_models(
         return _train_bytes(config, counts, show)
     # The characters that get tokens may depend on the size, so each size is trained alone.
     train = _train_merged_characters if config.metaspace else _train_characters
-    return [train(config, size, counts, show) for size in config.vocab_sizes]
+    return [train(config, size, counts.counts, show) for size in config.vocab_sizes]
 
 
-def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress) -> list[Trained]:
+def _train_bytes(config: TokenizerConfig, counts: TrainingCounts, show: Progress) -> list[Trained]:
     results = train_from_counts(
-        counts,
+        counts.counts,
         config.vocab_sizes,
         config.special_tokens,
         tie_break=config.tie_break,
@@ -205,6 +207,7 @@ def _train_bytes(config: TokenizerConfig, counts: PretokenCounts, show: Progress
         forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
         forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
         base=None if config.base_model is None else BPETokenizer.from_model(config.base_model),
+        parity=counts.parity,
         progress=show,
     )
     return [Trained.of(result) for result in results]

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bpe_core import BPETokenizer
-from bpe_core.counts import PretokenCounts
 from bpe_core.model import TokenizerModel
 from pipelines.analysis.sizes import SizesReport, measure_sizes
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import tokenizer_settings
 from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
-from pipelines.counting.all_columns import load_all_columns
-from pipelines.counting.load import find_counts
+from pipelines.counting.load import find_counts, load_all_columns
+from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
@@ -50,7 +49,6 @@ def compare_sizes(
     settings = _find_settings(root, trained) if config is None else config.tokenizer
     check_compares(settings, sizes)
     progress.describe("loading counts")
-    counts = load_all_columns(root / COUNT.directory, counted)
     model = None
     if trained is not None and (config is None or _is_alike(trained, config, counted)):
         model = _load_large_enough(root, max(sizes))
@@ -63,8 +61,12 @@ def compare_sizes(
             hint="Give the configuration: `beam-bpe sizes CONFIG`.",
         )
     if model is None:
-        model = _train(settings, counts, max(sizes))
+        selected = load_training_counts(
+            root / COUNT.directory, counted.to_json("shards", "fingerprint"), settings
+        )
+        model = _train(settings, selected, max(sizes))
     tokenizer = BPETokenizer.from_model(model)
+    counts = load_all_columns(root / COUNT.directory, counted)
     return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
 
 
@@ -143,11 +145,11 @@ def _load_large_enough(root: Directory, size: int) -> TokenizerModel | None:
     return model if is_largest or len(model) >= size else None
 
 
-def _train(settings: TokenizerConfig, counts: PretokenCounts, size: int) -> TokenizerModel:
+def _train(settings: TokenizerConfig, counts: TrainingCounts, size: int) -> TokenizerModel:
     largest = settings.with_vocab_size(size)
     wanted = size - len(settings.special_tokens) - 256
     with progress.show("training", wanted, local=True):
-        model = train_model(largest, counts.prune(settings.min_count), progress.show_merges).model
+        model = train_model(largest, counts, progress.show_merges).model
     assert isinstance(model, TokenizerModel), "its unit was checked"
     return model
 

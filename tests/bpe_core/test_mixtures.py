@@ -26,7 +26,7 @@ WORDS = st.dictionaries(
     min_size=1,
     max_size=8,
 )
-SHARES = st.sampled_from(["0", "0.1", "0.3", "2", "1e-3", 1, 0.7, Decimal("0.25"), Fraction(1, 3)])
+SHARES = st.sampled_from([0, 0.1, 0.3, 2, 1e-3, 1, 0.7, Decimal("0.25"), Fraction(1, 3)])
 
 
 def grouped(words: Words, *, lang: bool = True) -> PretokenCounts:
@@ -106,7 +106,7 @@ def test_weights_are_within_a_thousandth_of_the_shares(
 
 def test_equal_proportions_of_shares_give_equal_counts_in_any_order() -> None:
     sizes = {"web": 9_876_543_210, "code": 123_456_789, "de": 55}
-    shares: dict[str, Any] = {"web": 0.5, "code": "0.3", "de": 0.2}
+    shares: dict[str, Any] = {"web": 0.5, "code": Decimal("0.3"), "de": 0.2}
     one = find_mixture(sizes, shares)
     other = find_mixture(
         dict(reversed(sizes.items())), {"de": 2, "code": Decimal(3), "web": Fraction(5)}
@@ -188,7 +188,7 @@ def test_a_mixture_is_saved_with_its_unit(tmp_path: Path) -> None:
         ({"web": 1, "code": float("nan")}, "found nan"),
         ({"web": 1, "code": True}, "found True"),
         ({"web": 0, "code": 0}, "expected a share above 0, found none"),
-        ({"web": "1e-12", "code": 1}, "weights that fit 64-bit counts, found one of .* for 'web'"),
+        ({"web": 1e-12, "code": 1}, "weights that fit 64-bit counts, found one of .* for 'web'"),
         ([1, 2], "expected a mapping of names to shares, found list"),
     ],
 )

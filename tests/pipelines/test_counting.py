@@ -28,7 +28,7 @@ from bpe_core._native import PretokenTable
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import CountOverflowError
 from pipelines import counting
-from pipelines.config import BuildConfig
+from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint
 from pipelines.counting import commits, table
 from pipelines.counting import shards as counting_shards
@@ -40,6 +40,7 @@ from pipelines.counting.commits import (
 )
 from pipelines.counting.jobs import CountJob
 from pipelines.counting.load import load_counts
+from pipelines.counting.training_counts import load_training_counts
 from pipelines.errors import IncompleteCountsError, InputError, OutputError, TooLargeError
 from pipelines.manifest.notes import CommitNote
 from pipelines.readers.tasks import TaskWork
@@ -623,7 +624,7 @@ def test_rare_pretokens_are_left_out_while_counts_are_loaded(
     job: CountJob, works: list[TaskWork]
 ) -> None:
     manifest = {"shards": finish_counting(job, works), "fingerprint": "0"}
-    kept = load_counts(job.counts, manifest, min_count=20)
+    kept = load_training_counts(job.counts, manifest, TokenizerConfig(min_count=20)).counts
     assert dict(kept.items()) == dict(load_counts(job.counts, manifest).prune(20).items())
     assert 0 < len(kept) < len(load_counts(job.counts, manifest))
 

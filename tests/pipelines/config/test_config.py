@@ -38,6 +38,7 @@ from pipelines.config.fingerprints import (
     differences,
     fingerprint,
     tokenizer_configuration,
+    tokenizer_settings,
     tokens_configuration,
 )
 from pipelines.config.schema import json_schema
@@ -632,6 +633,34 @@ ONLY_TOKENIZER = {
     "tokenizer.forbidden_tokens": ["a"],
     "tokenizer.rules.forbid_whitespace_tokens": True,
 }
+# With two sources, counts by lang, and numbers of documents.
+TWO_SOURCES = """
+output: out
+input:
+- {name: a, files: [a.jsonl], format: jsonl}
+- {name: b, files: [b.jsonl], format: jsonl}
+counts: {group_by: lang, document_frequency: true}
+"""
+OF_GROUPS = {
+    "tokenizer.min_documents": 2,
+    "tokenizer.min_sources": 2,
+    "tokenizer.mixture": {"a": 0.5, "b": 0.5},
+    "tokenizer.parity": {},
+}
+_SECTIONS = {"tokenizer.mixture", "tokenizer.parity"}
+OF_MIXTURE = {
+    "tokenizer.mixture.by": "lang",
+    "tokenizer.mixture.shares": {"a": 1, "b": 3},
+    "tokenizer.mixture.temperature": 0.7,
+}
+OF_PARITY = {
+    "tokenizer.parity.by": "lang",
+    "tokenizer.parity.ratios": {"a": 1, "b": 2},
+    "tokenizer.parity.development": "b",
+    "tokenizer.parity.global_merges": 3,
+    "tokenizer.parity.window_size": 3,
+    "tokenizer.parity.alpha": 1.5,
+}
 ONLY_CHARACTER_TOKENIZER = {
     "tokenizer.unk_token": None,
     "tokenizer.end_of_word": "_",
@@ -699,6 +728,85 @@ def test_each_identity_changes_with_the_keys_it_depends_on(
             assert expected is None or (old != new) is expected, key
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        *((None, *change) for change in OF_GROUPS.items()),
+        *(("mixture: {temperature: 0.5}", *change) for change in OF_MIXTURE.items()),
+        *(("parity: {by: lang}", *change) for change in OF_PARITY.items()),
+    ],
+)
+def test_keys_of_groups_change_the_tokenizer_alone(
+    tmp_path: Path, section: str | None, key: str, value: object
+) -> None:
+    text = TWO_SOURCES + f"tokenizer: {{{section or ''}}}\n"
+    others = {
+        "tokenizer.mixture.shares": ["tokenizer.mixture.temperature=null"],
+        "tokenizer.parity.by": ["tokenizer.parity.global_merges=1"],
+        "tokenizer.parity.ratios": ["tokenizer.parity.by=source"],
+    }
+    base = identities(load(tmp_path, text))
+    changed = load(tmp_path, text, f"{key}={json.dumps(value)}", *others.get(key, []))
+    other = identities(changed)
+    assert [old != new for old, new in zip(base, other, strict=True)] == [False, True, False]
+    recorded = tokenizer_configuration(changed, 1)["tokenizer"]
+    assert tokenizer_settings(recorded) == changed.tokenizer
+
+
+@pytest.mark.parametrize(
+    ("section", "messages"),
+    [
+        ("mixture: {a: 1}", ["tokenizer.mixture", "none for b", "The share 0 leaves"]),
+        ("mixture: {a: 1, b: 1, c: 1}", ["the name of a source: a, b", "'c'"]),
+        ("mixture: {a: 1, web: 1}", ["'web'", "none for b"]),
+        ("mixture: {a: -1, b: 1}", ["tokenizer.mixture.shares.a", "at least 0"]),
+        ("mixture: {a: x, b: 1}", ["a number", "'x'"]),
+        ("mixture: {a: .nan, b: 1}", ["tokenizer.mixture.shares.a"]),
+        ("mixture: {}", ["a share for each name, or a temperature", "neither"]),
+        ("mixture: {a: 1, b: 1, temperature: 1}", ["or a temperature", "both"]),
+        ("mixture: {shares: {a: 1}, b: 1}", ["all names in shares", "b beside shares"]),
+        ("mixture: {temperature: 3}", ["tokenizer.mixture.temperature", "at most 1"]),
+        ("mixture: {by: lng, temperature: 1}", ["source or lang", "Did you mean lang?"]),
+        ("mixture: 3", ["tokenizer.mixture", "a mapping of keys to values"]),
+        ("parity: {by: domain}", ["source or lang", "Set counts.group_by: domain"]),
+        ("parity: {ratios: {a: 1}}", ["a ratio for each source", "none for b"]),
+        ("parity: {ratios: {a: 0, b: 1}}", ["tokenizer.parity.ratios.a"]),
+        ("parity: {development: a}", ["`by` with the field", "by: source"]),
+        ("parity: {by: lang, development: c}", ["the name of one of several sources", "'c'"]),
+        ("parity: {by: lang, development: a, ratios: {x: 1}}", ["ratios or development", "both"]),
+        ("{parity: {}, mixture: {temperature: 1}}", ["parity or mixture"]),
+        ("{parity: {}, unit: character}", ["tokenizer.unit: byte for this key"]),
+        ("min_sources: 3", ["tokenizer.min_sources", "at most 2, the number of sources"]),
+    ],
+)
+def test_wrong_keys_of_groups_are_named(tmp_path: Path, section: str, messages: list[str]) -> None:
+    section = section if section.startswith("{") else f"{{{section}}}"
+    found = refusal(tmp_path, TWO_SOURCES + f"tokenizer: {section}\n")
+    assert [text for text in messages if text not in found] == []
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("mixture: {a: 1}", "Divide `input` into sources with names"),
+        ("parity: {}", "several sources, or `by` with the field of counts.group_by"),
+        ("min_documents: 2", "counts.document_frequency: true"),
+        ("min_sources: 2", "at most 1, the number of sources"),
+    ],
+)
+def test_keys_that_need_other_counts_are_named(tmp_path: Path, section: str, message: str) -> None:
+    assert message in refusal(tmp_path, MINIMAL + f"tokenizer: {{{section}}}\n")
+
+
+def test_names_that_are_keys_stand_in_shares(tmp_path: Path) -> None:
+    text = (
+        TWO_SOURCES.replace("name: b", "name: by") + "tokenizer: {mixture: {shares: {by: 1, a: 2}}}"
+    )
+    mixture = load(tmp_path, text).tokenizer.mixture
+    assert mixture is not None
+    assert (mixture.by, mixture.shares) == ("source", {"by": 1, "a": 2})
+
+
 @pytest.mark.parametrize("key", ONLY_CHARACTER_TOKENIZER)
 def test_counts_do_not_depend_on_the_keys_of_character_tokenizers(tmp_path: Path, key: str) -> None:
     characters = MINIMAL + "tokenizer: {unit: character}\n"
@@ -754,12 +862,13 @@ def test_metaspace_counts_by_a_pattern_with_its_rules(tmp_path: Path) -> None:
 
 def test_every_key_is_known_to_the_test_of_identities() -> None:
     characters = ONLY_CHARACTER_TOKENIZER | ONLY_METASPACE
-    known = NO_INFLUENCE | ONLY_TOKENS | ONLY_TOKENIZER | characters | COUNTS
+    groups = {key for key in OF_GROUPS | OF_MIXTURE | OF_PARITY if key not in _SECTIONS}
+    known = {*NO_INFLUENCE, *ONLY_TOKENS, *ONLY_TOKENIZER, *characters, *COUNTS, *groups}
     fixed = {
         *("input.format", "beam.runner", "tokenizer.path", "encode.max_reject_fraction"),
         "tokenizer.metaspace",
     }
-    assert set(schema_keys()) == set(known) | fixed | set(OF_RECORDS) | {KEPT, GROUPED}
+    assert set(schema_keys()) == known | fixed | set(OF_RECORDS) | {KEPT, GROUPED}
 
 
 OF_RECORDS = {

@@ -652,7 +652,7 @@ def test_a_build_that_was_killed_says_where_and_goes_on(
     ("module", "function", "time"),
     [
         ("counting.shards", "write_shard", 2),
-        ("stages.learn", "load_counts", 1),
+        ("stages.learn", "load_training_counts", 1),
         ("stages.lifecycle", "finish_stage", 1),
         ("stages.encode", "begin_stage", 1),
         ("stages.encode", "tokens_content", 1),

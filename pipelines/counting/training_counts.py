@@ -1,0 +1,237 @@
+"""Load counts for training: without rare pre-tokens, mixed or by group, as configured.
+
+Shards are read batch by batch. A mixture takes two passes: the first finds the bytes of each group
+that are left, the second applies the weights. Groups are in memory for one batch only, unless
+training itself needs them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bpe_core.count_groups import Group, GroupColumns, count_sources, entries_of_file
+from bpe_core.counts import PretokenCounts, split_column
+from bpe_core.errors import TrainingError
+from bpe_core.mixtures import Mixture, add_group_bytes, find_mixture, mix_counts, name_groups
+from bpe_core.parity import ParityRules
+from pipelines.config import TokenizerConfig
+from pipelines.counting.load import Shards
+from pipelines.errors import ConfigError
+from pipelines.storage.directory import Directory
+
+_ENTRY_BYTES: Final = 64  # a count of a group: in the columns, as they are joined, and in training
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCounts:
+    """Counts to train from.
+
+    Attributes:
+        counts: The counts, without rare pre-tokens; mixed, if configured.
+        mixture: Weights of the mixture, or None.
+        parity: Rules of parity-aware training, or None.
+    """
+
+    counts: PretokenCounts
+    mixture: Mixture | None = None
+    parity: ParityRules | None = None
+
+
+def load_training_counts(
+    directory: Directory, manifest: Mapping[str, Any], config: TokenizerConfig
+) -> TrainingCounts:
+    """Load the counts of a finished stage as the rules of training select and weight them.
+
+    Args:
+        directory: Directory of the shards.
+        manifest: Manifest of the stage.
+        config: Configuration of the tokenizer.
+
+    Raises:
+        OutputError: A shard is missing or damaged.
+        ConfigError: The groups of the counts are not those of the mixture.
+        TooLargeError: Learning merges from these counts would need more memory than is available.
+    """
+    shards = Shards(directory, manifest)
+    try:
+        if config.mixture is not None:
+            return _load_mixture(shards, config)
+        if config.parity is not None:
+            return _load_groups(shards, config)
+    except TrainingError as error:
+        key = "mixture" if config.mixture is not None else "parity"
+        raise ConfigError(
+            f"The groups of the counts do not fit tokenizer.{key}.",
+            expected=f"tokenizer.{key} for the groups that were counted",
+            found=str(error),
+            where=directory.url,
+            hint="`beam-bpe counts show OUTPUT` lists the groups. Change the key; the counts stay.",
+        ) from None
+    with_groups = config.min_sources > 1
+    tables = (
+        [rows.table for rows in _read_rows(file, config, with_groups=with_groups)]
+        for file in shards
+    )
+    return TrainingCounts(counts=shards.join(map(_join, tables)))
+
+
+class _Rows(NamedTuple):
+    """Rows of a shard: pre-tokens and counts, and the entries of their groups."""
+
+    table: pa.Table
+    groups: tuple[Group, ...]
+    columns: GroupColumns
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(split_column(self.table["pretoken"])[1])
+
+
+def _read_rows(
+    file: pq.ParquetFile, config: TokenizerConfig, *, with_groups: bool
+) -> Iterator[_Rows]:
+    """Yield the pre-tokens of a shard that are in enough text, documents and sources."""
+    names = ["pretoken", "count"]
+    names += ["documents"] * (config.min_documents > 1) + ["groups"] * with_groups
+    _check_columns(file, names)
+    nothing = GroupColumns(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
+    for batch in file.iter_batches(columns=names):
+        table = pa.Table.from_batches([batch])
+        if config.min_count > 1:
+            table = table.filter(pc.greater_equal(table["count"], config.min_count))
+        if config.min_documents > 1:
+            table = table.filter(pc.greater_equal(table["documents"], config.min_documents))
+        counted = table.select(names[:2])
+        if not with_groups:
+            yield _Rows(counted, (), nothing)
+            continue
+        groups, columns = entries_of_file(table["groups"], "a shard of the counts")
+        if config.min_sources > 1:
+            kept = count_sources(columns, groups) >= config.min_sources
+            counted, columns = counted.filter(pa.array(kept)), columns.select_rows(kept)
+        yield _Rows(counted, groups, columns)
+
+
+def _check_columns(file: pq.ParquetFile, names: list[str]) -> None:
+    missing = [name for name in names if name not in file.schema_arrow.names]
+    if missing:
+        raise ConfigError(
+            "The rules of training need counts that the output does not have.",
+            expected="counts of each source, which are kept apart in counts of several sources"
+            if missing == ["groups"]
+            else "numbers of documents, which counts.document_frequency counts",
+            found=f"counts of an earlier version, without the column {missing[0]}",
+            hint="Count again: `beam-bpe count CONFIG --restart`.",
+        )
+
+
+def _join(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks()
+
+
+# --- mixtures
+
+
+def _load_mixture(shards: Shards, config: TokenizerConfig) -> TrainingCounts:
+    wanted = config.mixture
+    assert wanted is not None, "the caller has it"
+    sizes: Counter[str] = Counter()
+    for file in shards:
+        for rows in _read_rows(file, config, with_groups=True):
+            of_groups = np.zeros(len(rows.groups), np.int64)
+            add_group_bytes(rows.lengths, rows.columns, of_groups)
+            names = name_groups(rows.groups, wanted.by, shards.group_by) if rows.groups else []
+            for name, size in zip(names, of_groups.tolist(), strict=True):
+                sizes[name] += size
+    sizes = +sizes
+    mixture = find_mixture(dict(sorted(sizes.items())), wanted.shares, wanted.temperature)
+
+    def weighted(file: pq.ParquetFile) -> pa.Table:
+        tables = []
+        for rows in _read_rows(file, config, with_groups=True):
+            names = name_groups(rows.groups, wanted.by, shards.group_by) if rows.groups else []
+            kept, counts = mix_counts(rows.columns, mixture, names)
+            table = rows.table.filter(kept)
+            tables.append(table.set_column(1, rows.table.schema.field(1), pa.array(counts)))
+        return _join(tables)
+
+    counts = shards.join(weighted(file) for file in shards)
+    counts.metadata["unit"] = str(1 << mixture.scale_bits)
+    return TrainingCounts(counts=counts, mixture=mixture)
+
+
+# --- groups
+
+
+@dataclass
+class _Entries:
+    """Entries of groups, of which a file may have any, collected over files."""
+
+    numbers: dict[Group, int] = field(default_factory=dict)
+    parts: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
+
+    def add(self, rows: _Rows, kept: NDArray[np.bool_]) -> None:
+        """Add the rows with the groups that are kept."""
+        columns = rows.columns.select(kept[rows.columns.groups])
+        with_entries = np.diff(columns.offsets) > 0
+        columns = columns.select_rows(with_entries)
+        keys, offsets = split_column(rows.table["pretoken"].filter(pa.array(with_entries)))
+        of_rows = [self.numbers.setdefault(group, len(self.numbers)) for group in rows.groups]
+        self.parts.append(
+            (
+                keys[offsets[0] : offsets[-1]],
+                np.diff(offsets),
+                np.diff(columns.offsets),
+                np.array(of_rows, np.int32)[columns.groups],
+                columns.counts,
+            )
+        )
+
+    def join(self, metadata: Mapping[str, str]) -> PretokenCounts:
+        """Return the rows as counts."""
+        keys, lengths, sizes, groups, counts = (
+            np.concatenate(columns) for columns in zip(*self.parts, strict=True)
+        )
+        ordered = sorted(self.numbers)
+        places = np.empty(len(ordered), np.int32)
+        places[[self.numbers[group] for group in ordered]] = np.arange(len(ordered))
+        # Entries of a row are in the order of their groups in a shard, which is the same order.
+        columns = GroupColumns(_ends(sizes), places[groups], counts)
+        return PretokenCounts.from_group_columns(keys, _ends(lengths), ordered, columns, metadata)
+
+
+def _ends(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.append(0, np.cumsum(lengths)).astype(np.int64)
+
+
+def _load_groups(shards: Shards, config: TokenizerConfig) -> TrainingCounts:
+    rules = config.parity
+    assert rules is not None, "the caller has it"
+    learned_from, parallel = _Entries(), _Entries()
+    for file in shards:
+        for rows in _read_rows(file, config, with_groups=True):
+            is_parallel = np.array([g.source == rules.development for g in rows.groups], bool)
+            learned_from.add(rows, ~is_parallel)
+            parallel.add(rows, is_parallel)
+            shards.check_memory(rows.table, more=_ENTRY_BYTES * len(rows.columns.groups))
+    metadata = {**shards.metadata, **({"group_by": shards.group_by} if shards.group_by else {})}
+    return TrainingCounts(
+        counts=learned_from.join(metadata),
+        parity=ParityRules(
+            by=rules.by,
+            ratios=rules.ratios,
+            development=None if rules.development is None else parallel.join(metadata),
+            global_merges=rules.global_merges,
+            window_size=rules.window_size,
+            alpha=rules.alpha,
+        ),
+    )
