@@ -66,7 +66,7 @@ def load_all_columns(directory: Directory, manifest: CountsManifest) -> Pretoken
     Raises:
         OutputError: A shard is missing or damaged.
     """
-    tables = [file.read() for file in Shards(directory, manifest.to_json("shards"))]
+    tables = [file.read() for file in Shards(directory, manifest.to_json("shards", "fingerprint"))]
     metadata = dict(tables[0].schema.metadata or {})
     for key in _OF_SHARD:
         metadata.pop(key, None)

@@ -79,7 +79,7 @@ def write_words(
     found = Words()
     total = sum(shard.pretokens for shard in manifest.shards)
     scale = (most, total) if to == "tokenizers" and total > most else (1, 1)
-    for shard in Shards(counts, manifest.to_json("shards")):
+    for shard in Shards(counts, manifest.to_json("shards", "fingerprint")):
         for batch in shard.iter_batches(columns=["pretoken", "count"]):
             rows = zip(batch["pretoken"].to_pylist(), batch["count"].to_pylist(), strict=True)
             for word, count in rows:
