@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bpe_core._native import Encoder
 from bpe_core.cores import check_num_threads, usable_cores
 from bpe_core.counts import PretokenCounts
 from bpe_core.pretoken_encoding import (
@@ -25,7 +27,7 @@ from bpe_core.short_repr import short_repr
 from bpe_core.text_measures import find_words
 from bpe_core.tokenizer import BPETokenizer
 
-__all__ = ["TokenUse", "count_token_use", "gini", "renyi_efficiency"]
+__all__ = ["TokenUse", "UseCounter", "gini", "renyi_efficiency"]
 
 
 @short_repr
@@ -63,56 +65,68 @@ class TokenUse:
         )
 
 
-def count_token_use(
-    tokenizer: BPETokenizer, counts: PretokenCounts, *, num_threads: int = 0
-) -> TokenUse:
-    """Return how often the ids of a tokenizer occur in a counted text.
+class UseCounter:
+    """Counter of the ids of a tokenizer in counted texts.
 
     Words are pre-tokens with a letter. Special tokens are not in counts.
 
     Args:
         tokenizer: The tokenizer, which merges bytes.
-        counts: Counts by the tokenizer's pattern and normalizer.
         num_threads: Number of threads; 0 for all cores.
-
-    Raises:
-        TrainingError: The tokenizer would split or encode the text in another way than it was
-            counted.
 
     Example:
         >>> tokenizer = BPETokenizer({0: b"a", 1: b"b", 2: b"ab", 3: b"!"}, [(b"a", b"b")])
-        >>> use = count_token_use(tokenizer, PretokenCounts.from_mapping({b"ab": 3, b"!!": 1}))
+        >>> counts = PretokenCounts.from_mapping({b"ab": 3, b"!!": 1})
+        >>> use = UseCounter(tokenizer).count(counts)
         >>> use.ids.tolist(), use.counts.tolist(), use.word_tokens, use.single_token_words
         ([2, 3], [3, 2], 3, 3)
     """
-    check_num_threads(num_threads)
-    model = tokenizer.model
-    check_counted_as_encoded(model, counts, "tokenizer")
-    check_keeps_spaces(model)
-    keys, offsets, numbers = counts.columns()
-    num_tokens = len(model.token_ids)
-    occurrences, alone = (
-        found.reshape(num_tokens, 2)
-        for found in make_pretoken_encoder(model).count_token_use(
-            keys,
-            offsets,
-            np.arange(len(numbers) + 1),
-            find_words(keys, offsets, "letters").astype(np.int32),
-            numbers,
-            0,
-            2,
-            num_tokens,
-            num_threads or usable_cores(),
+
+    def __init__(self, tokenizer: BPETokenizer, *, num_threads: int = 0) -> None:
+        check_num_threads(num_threads)
+        self._model = tokenizer.model
+        self._threads = num_threads or usable_cores()
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return make_pretoken_encoder(self._model)
+
+    def count(self, counts: PretokenCounts) -> TokenUse:
+        """Return how often the ids occur in a counted text.
+
+        Args:
+            counts: Counts by the tokenizer's pattern and normalizer.
+
+        Raises:
+            TrainingError: The tokenizer would split or encode the text in another way than it was
+                counted.
+        """
+        check_counted_as_encoded(self._model, counts, "tokenizer")
+        check_keeps_spaces(self._model)
+        keys, offsets, numbers = counts.columns()
+        num_tokens = len(self._model.token_ids)
+        occurrences, alone = (
+            found.reshape(num_tokens, 2)
+            for found in self._encoder.count_token_use(
+                keys,
+                offsets,
+                np.arange(len(numbers) + 1),
+                find_words(keys, offsets, "letters").astype(np.int32),
+                numbers,
+                0,
+                2,
+                num_tokens,
+                self._threads,
+            )
         )
-    )
-    total = occurrences.sum(axis=1)
-    used = np.flatnonzero(total)
-    return TokenUse(
-        ids=model.token_ids[used],
-        counts=total[used],
-        word_tokens=int(occurrences[:, 1].sum()),
-        single_token_words=int(alone[:, 1].sum()),
-    )
+        total = occurrences.sum(axis=1)
+        used = np.flatnonzero(total)
+        return TokenUse(
+            ids=self._model.token_ids[used],
+            counts=total[used],
+            word_tokens=int(occurrences[:, 1].sum()),
+            single_token_words=int(alone[:, 1].sum()),
+        )
 
 
 def renyi_efficiency(

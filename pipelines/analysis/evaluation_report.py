@@ -1,4 +1,4 @@
-"""An evaluation as text and as a page."""
+"""An evaluation as tables of text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import reduce
 from operator import add
 from typing import Final
 
-from bpe_core.token_probes import name_grouping
+from bpe_core.token_probes import LONGEST_NUMBER, RUNS, name_grouping
 from pipelines.analysis.evaluation import RARE, Evaluation, GroupMeasures, TokenizerMeasures
 from pipelines.console.tables import format_table
 from pipelines.console.terminal import visible
 
-__all__ = ["format_evaluation"]
+__all__ = ["Section", "describe_text", "format_evaluation", "list_details", "list_sections"]
 
 _GROUPS_SHOWN: Final = 40
 _SCRIPTS_SHOWN: Final = 12
@@ -107,6 +107,49 @@ def list_sections(evaluation: Evaluation) -> Iterator[Section]:
                 for one in found
             ],
         )
+
+
+def list_details(evaluation: Evaluation) -> Iterator[Section]:
+    """Yield more tables, for a page."""
+    for title, labels, show in (
+        (
+            "most frequent split of numbers by their digits, and its share",
+            [str(digits) for digits in range(1, LONGEST_NUMBER + 1)],
+            _show_splits,
+        ),
+        (
+            "tokens of white space",
+            [f"{length} {name}" for name in ("spaces", "tabs", "newlines") for length in RUNS],
+            _show_spaces,
+        ),
+        (
+            "ids that no text gives, by the reason",
+            ["merges", "encoding", "normalizer", "pattern", "(not found, without proof)"],
+            _show_reasons,
+        ),
+    ):
+        cells = [show(one) or [_NOTHING] * len(labels) for one in evaluation.tokenizers]
+        yield Section(
+            title=title,
+            columns=[one.name for one in evaluation.tokenizers],
+            rows=[list(row) for row in zip(labels, *cells, strict=True)],
+        )
+
+
+def _show_splits(one: TokenizerMeasures) -> list[str]:
+    return [f"{'·'.join(map(str, n.split))}, {n.share:.0%}" for n in one.numbers or ()]
+
+
+def _show_spaces(one: TokenizerMeasures) -> list[str]:
+    runs = [] if (found := one.spaces) is None else [found.spaces, found.tabs, found.newlines]
+    return [_integer(tokens[length]) for tokens in runs for length in RUNS]
+
+
+def _show_reasons(one: TokenizerMeasures) -> list[str]:
+    if (found := one.reachability) is None:
+        return []
+    reasons = (found.by_merges, found.by_encoding, found.by_normalizer, found.by_pattern)
+    return [_integer(len(ids)) for ids in (*reasons, found.not_found)]
 
 
 def _list_scripts(found: Sequence[TokenizerMeasures]) -> Section:

@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bpe_core import BPETokenizer, PretokenCounts
+from bpe_core import BPETokenizer, Group, PretokenCounts
 from bpe_core._native import PretokenTable, utf8_valid_prefix
 from bpe_core.counts import columns_to_arrow
 from bpe_core.errors import FormatError, TrainingError, UnknownTokenError
-from bpe_core.evaluation import TokenUse, count_token_use
+from bpe_core.evaluation import TokenUse, UseCounter
 from bpe_core.patterns import resolve_pattern
 from bpe_core.text_measures import WORDS, TextSize, find_words, measure_text
-from pipelines.counting.load import load_counts
+from pipelines.dataset.record_tokens import RecordCount, read_records
 from pipelines.errors import ConfigError, InputError, shortened
+from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
 from pipelines.manifest.stage import COUNT, load_manifest
-from pipelines.readers.plain_files import STANDARD_INPUT, find_files, read_blocks
+from pipelines.readers.plain_files import find_files, read_blocks
 from pipelines.storage.directory import Directory
-from pipelines.tokenizers.files import Tokenizer
+from pipelines.storage.parquet import listed_bytes
+from pipelines.tokenizers.files import WHOLE_TEXTS, Tokenizer, model_of
 from pipelines.tokenizers.streams import Block, StreamEncoder
 from pipelines.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
     "CountedText",
+    "Documents",
     "EvaluationText",
+    "TextStream",
     "Texts",
     "WrittenText",
     "open_counts",
     "open_files",
 ]
 
-# Names of texts, and their blocks.
-Texts: TypeAlias = Iterable[tuple[str, Iterable[Block]]]
 
+class Documents(NamedTuple):
+    """Texts in memory: text i is data[starts[i]:ends[i]]."""
+
+    data: bytes | NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class TextStream(NamedTuple):
+    """A text of any length: its name, and its blocks in UTF-8."""
+
+    name: str
+    blocks: Iterable[Block]
+
+
+Texts: TypeAlias = Iterable[Documents | TextStream]
+
+_STANDARD_INPUT: Final = "-"
 _WHITE_SPACE: Final = b" \t\n\r"
 _TABLE_BLOCK: Final = 4 << 20
+_EVERYTHING: Final = Group("")
 
 
 class EvaluationText(Protocol):
@@ -76,7 +99,7 @@ class CountedText:
     """Counts of a build, or of a file, with their groups.
 
     Args:
-        counts: The counts.
+        parts: Returns the counts in parts, of which one is in memory at a time.
         location: Where they are.
     """
 
@@ -84,40 +107,61 @@ class CountedText:
     word = "pre-token with a letter"
     has_lone_words = False
 
-    def __init__(self, counts: PretokenCounts, location: str) -> None:
+    def __init__(self, parts: Callable[[], Iterable[PretokenCounts]], location: str) -> None:
         self.description = f"counts of {location}"
-        self._groups = dict(_select_groups(counts))
-        self.sizes: Mapping[str, TextSize] = {
-            name: measure_text(group, "letters") for name, group in self._groups.items()
-        }
+        self._parts = parts
+        sizes = _sum_groups(parts(), lambda counts: measure_text(counts, "letters"))
+        self._names = _name_groups(sizes)
+        self.sizes: Mapping[str, TextSize] = {self._names[g]: size for g, size in sizes.items()}
 
     def use(self, tokenizer: Tokenizer, name: str) -> dict[str, TokenUse]:
         """Return the use of a tokenizer's ids by each group."""
         try:
             if not isinstance(tokenizer, BPETokenizer):
-                raise TrainingError("tokenizer: expected a byte-level tokenizer, found another one")
-            return {
-                group: count_token_use(tokenizer, counts) for group, counts in self._groups.items()
-            }
+                raise TrainingError("tokenizer: expected one that merges bytes, found another one")
+            uses = _sum_groups(self._parts(), UseCounter(tokenizer).count)
         except TrainingError as error:
             raise ConfigError(
                 "Counts do not tell how this tokenizer encodes the text.",
                 expected="a tokenizer that splits text as it was counted",
                 found=str(error).removeprefix("tokenizer: "),
                 where=name,
-                hint="Evaluate on text: --text FILE.",
+                hint="Evaluate on text: --text FILE, or --sample for text of the build.",
             ) from None
+        return {self._names[group]: use for group, use in uses.items()}
 
 
-def _select_groups(counts: PretokenCounts) -> Iterator[tuple[str, PretokenCounts]]:
-    if not counts.groups:
-        yield "all", counts
-        return
-    sources = {group.source for group in counts.groups}
-    for group in counts.groups:
+class _Sum(Protocol):
+    def __add__(self, other: Self) -> Self: ...
+
+
+_Added = TypeVar("_Added", bound=_Sum)
+
+
+def _sum_groups(
+    parts: Iterable[PretokenCounts], measure: Callable[[PretokenCounts], _Added]
+) -> dict[Group, _Added]:
+    """Return the measures of each group of counts, over all parts."""
+    found: dict[Group, _Added] = {}
+    for counts in parts:
+        for group in counts.groups or (_EVERYTHING,):
+            of_group = counts
+            if counts.groups:
+                of_group = counts.select(source=group.source, value=group.value)
+            measured = measure(of_group)
+            found[group] = found[group] + measured if group in found else measured
+    return dict(sorted(found.items()))
+
+
+def _name_groups(groups: Collection[Group]) -> dict[Group, str]:
+    """Return a name for each group: the source where there are several, and the value."""
+    sources = {group.source for group in groups}
+    names = {}
+    for group in groups:
         parts = [group.source] if len(sources) > 1 or group.value is None else []
         parts += [] if group.value is None else [group.value or "(no value)"]
-        yield "/".join(parts) or "all", counts.select(source=group.source, value=group.value)
+        names[group] = "/".join(parts) or "all"
+    return names
 
 
 class WrittenText:
@@ -146,9 +190,7 @@ class WrittenText:
     def use(self, tokenizer: Tokenizer, name: str) -> dict[str, TokenUse]:
         """Return the use of a tokenizer's ids by each group."""
         encoder = StreamEncoder(tokenizer)
-        vocabulary = Vocabulary(
-            tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer
-        )
+        vocabulary = Vocabulary(model_of(tokenizer))
         try:
             return {
                 group: self._use_of_group(group, tokenizer, encoder, vocabulary)
@@ -163,9 +205,17 @@ class WrittenText:
         self, group: str, tokenizer: Tokenizer, encoder: StreamEncoder, vocabulary: Vocabulary
     ) -> TokenUse:
         counts = np.zeros(len(vocabulary), np.int64)
-        for _, blocks in self._groups[group]():
-            for ids in encoder.encode(blocks):
-                counts += np.bincount(vocabulary.rows_of(ids), minlength=len(counts))
+
+        def add(ids: NDArray[Any]) -> None:
+            np.add(counts, np.bincount(vocabulary.rows_of(ids), minlength=len(counts)), out=counts)
+
+        for text in self._groups[group]():
+            if isinstance(text, Documents):
+                ids, _ = tokenizer.encode_documents(*text, num_threads=0)
+                add(ids)
+            else:
+                for part in encoder.encode(text.blocks):
+                    add(part)
         used = np.flatnonzero(counts)
         keys, offsets, numbers = self._words[group].columns()
         words = find_words(keys, offsets, "white_space")
@@ -184,18 +234,21 @@ class WrittenText:
 def _count_words(texts: Texts) -> PretokenCounts:
     """Count the words of texts, and the runs of white space between them."""
     table = PretokenTable(resolve_pattern(WORDS).scanner, [])
-    for name, blocks in texts:
+    for text in texts:
+        if isinstance(text, Documents):
+            table.add_documents(*text)
+            continue
         rest = bytearray()
         wanted = _TABLE_BLOCK
-        for block in blocks:
+        for block in text.blocks:
             rest += memoryview(block)  # type: ignore[arg-type]  # an array is a buffer too
             if len(rest) >= wanted:
                 end = max(map(rest.rfind, _WHITE_SPACE)) + 1
-                _add(table, bytes(rest[:end]), name)
+                _add(table, bytes(rest[:end]), text.name)
                 del rest[:end]
                 # More, if there is no white space for long.
                 wanted = max(_TABLE_BLOCK, 2 * len(rest))
-        _add(table, bytes(rest), name)
+        _add(table, bytes(rest), text.name)
     return PretokenCounts(columns_to_arrow(*table.columns()))
 
 
@@ -220,11 +273,12 @@ def open_counts(location: str, storage_options: Mapping[str, Any] | None = None)
     """
     if Path(location).is_file():
         try:
-            return CountedText(PretokenCounts.load(location), location)
+            counts = PretokenCounts.load(location)
         except FormatError as error:
             raise InputError(
                 "The counts cannot be read.", found=str(error), where=location
             ) from None
+        return CountedText(lambda: [counts], location)
     place = Directory(url=location, storage_options=storage_options or {})
     is_counts = location.rstrip("/").endswith(f"/{COUNT.directory}")
     directory = place if is_counts else place / COUNT.directory
@@ -236,31 +290,68 @@ def open_counts(location: str, storage_options: Mapping[str, Any] | None = None)
             where=location,
             hint="Count the corpus: `beam-bpe count CONFIG`; or evaluate on text: --text FILE.",
         )
-    return CountedText(load_counts(directory, manifest.to_json("shards", "fingerprint")), location)
+    return CountedText(partial(_read_shards, directory, manifest), location)
 
 
-def open_files(names: Sequence[str], standard_input: Callable[[], bytes]) -> WrittenText:
+def _read_shards(directory: Directory, manifest: CountsManifest) -> Iterator[PretokenCounts]:
+    for shard in manifest.shards:
+        data = listed_bytes(
+            directory,
+            shard.name,
+            size=shard.bytes,
+            xxh3_128=shard.xxh3_128,
+            what="A shard of the counts",
+            hint="Count again: `beam-bpe count CONFIG --restart`.",
+        )
+        with TemporaryDirectory(prefix="beam-bpe-") as local:
+            copy = Path(local, "shard.parquet")
+            copy.write_bytes(data)
+            yield PretokenCounts.load(copy)
+
+
+def open_files(
+    names: Sequence[str], standard_input: Callable[[], bytes], text_field: str | None = None
+) -> WrittenText:
     """Return the texts of files; those of each name are a group.
 
     Args:
         names: Paths, globs or URLs; -: standard input.
         standard_input: Returns what there is on standard input.
+        text_field: Field of records that contains the texts; None: each file is a text.
 
     Raises:
+        ConfigError: The field is not a path of names.
         InputError: No file matches a name, or a file cannot be read or is not UTF-8.
     """
     groups: dict[str, Callable[[], Texts]] = {}
+    skipped = RecordCount()
     for name in dict.fromkeys(names):
-        if name == STANDARD_INPUT:
-            groups[name] = partial(_one_text, standard_input())
-        else:
+        if name == _STANDARD_INPUT:
+            text = TextStream("standard input", [standard_input()])
+            groups[name] = partial(_given, [text])
+        elif text_field is None:
             groups[name] = partial(_read_files, name)
-    return WrittenText("text", "text of " + shortened(list(groups), 3), groups)
+        else:
+            groups[name] = partial(_read_records, name, text_field, skipped)
+    found = WrittenText("text", "text of " + shortened(list(groups), 3), groups)
+    if skipped.rejects:
+        found.description += f" (records without text left out: {skipped.rejects:,})"
+    return found
 
 
-def _read_files(name: str) -> Texts:
-    return ((shown, read_blocks(file)) for shown, file in find_files(name))
+def _given(texts: Texts) -> Texts:
+    return texts
 
 
-def _one_text(text: bytes) -> Texts:
-    return [("standard input", [text])]
+def _read_files(argument: str) -> Iterator[TextStream]:
+    for name, file in find_files(argument):
+        yield TextStream(name, read_blocks(file))
+
+
+def _read_records(argument: str, text_field: str, skipped: RecordCount) -> Iterator[Documents]:
+    """Yield the texts of records; note those without text, of the first reading alone."""
+    for _, file in find_files(argument):
+        counted = RecordCount()
+        for batch in read_records(file, text_field, WHOLE_TEXTS, counted):
+            yield Documents(batch.data, batch.starts, batch.ends)
+        skipped.rejects += counted.rejects

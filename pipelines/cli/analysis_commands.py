@@ -12,7 +12,7 @@ from pipelines import supervisor
 from pipelines.cli.options import Debug, Json, Overrides, StorageOptions, parse_number
 from pipelines.cli.output import display, print_json, print_result
 from pipelines.cli.process import enter_child, leave_at_once, load, report_errors
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, OutputError
 
 OutputOrTokenizer = Annotated[
     str,
@@ -111,6 +111,23 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="The texts are in this field of records (JSON lines, Parquet, Arrow), such as "
+            "text or doc.text.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Evaluate on a sample of the text of OUTPUT: up to 8 MiB, decoded from its token "
+            "files.",
+        ),
+    ] = False,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -120,31 +137,65 @@ def evaluate(
         ),
     ] = None,
     as_json: Json = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write the evaluation as a page, which needs no other files.",
+            show_default=False,
+        ),
+    ] = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,
 ) -> None:
     """Measure a tokenizer on counts or text, beside others."""
     with leave_at_once(), report_errors(debug):
-        if counts is not None and texts:
+        if (counts is not None) + bool(texts) + sample > 1:
             raise ConfigError(
                 "It is not clear what to evaluate on.",
-                expected="either --counts or --text",
-                found="both",
+                expected="at most one of --counts, --text and --sample",
+            )
+        if text_field is not None and (not texts or "-" in texts):
+            raise ConfigError(
+                "Records are read from files.",
+                expected="files by --text, with --text-field",
+                found="standard input" if texts else "no --text",
+            )
+        if html is not None and not html.absolute().parent.is_dir():
+            raise ConfigError(
+                "The page cannot be written.",
+                expected="an existing directory",
+                found=str(html.parent),
+                where="--html",
             )
         from pipelines.analysis.evaluation import evaluate as measure
+        from pipelines.analysis.evaluation_page import make_page
         from pipelines.analysis.evaluation_report import format_evaluation
+        from pipelines.analysis.evaluation_sample import open_sample
         from pipelines.analysis.evaluation_texts import EvaluationText, open_counts, open_files
-        from pipelines.dataset.tokenizers import open_tokenizer
+        from pipelines.dataset.tokenizers import find_model, open_tokenizer
         from pipelines.exports.export import read_storage_options
+        from pipelines.tokenizers.files import make_tokenizer
 
         with display("reading tokenizers", brief=True):
-            opened = {place: open_tokenizer(place) for place in [output, *(others or [])]}
+            options = read_storage_options(storage_options)
+            opened = {output: make_tokenizer(find_model(output, options))}
+            opened |= {place: open_tokenizer(place) for place in others or []}
             text: EvaluationText
             if texts:
-                text = open_files(texts, sys.stdin.buffer.read)
+                text = open_files(texts, sys.stdin.buffer.read, text_field)
+            elif sample:
+                text = open_sample(output, options)
             else:
-                text = open_counts(counts or output, read_storage_options(storage_options))
+                text = open_counts(counts or output, options)
             found = measure(opened, text, reference)
+        if html is not None:
+            try:
+                html.write_text(make_page(found), encoding="utf-8")
+            except OSError as error:
+                raise OutputError(
+                    "The page cannot be written.", found=str(error), where=str(html)
+                ) from None
         if as_json:
             print_json(found.to_json())
         else:
@@ -168,8 +219,19 @@ def explain(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Maximum number of pre-tokens to show.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Maximum number of pre-tokens, or suspects, to show."
+        ),
     ] = 10,
+    suspects: Annotated[
+        bool,
+        typer.Option(
+            "--suspects",
+            help="List tokens that look like mistakes instead: those that encoding cannot reach, "
+            "never or hardly uses, or that one source alone has.",
+        ),
+    ] = False,
     documents: Annotated[
         bool,
         typer.Option(
@@ -184,19 +246,29 @@ def explain(
 ) -> None:
     """Explain a token: its merges, its pre-tokens and documents, its use."""
     with leave_at_once(), report_errors(debug):
-        if sum(given is not None for given in (token, token_id, token_bytes)) != 1:
+        given = [option is not None for option in (token, token_id, token_bytes)]
+        if sum([*given, suspects]) != 1:
             raise ConfigError(
                 "It is not clear which token to explain.",
-                expected="one of TOKEN, --id N and --bytes HEX",
+                expected="one of TOKEN, --id N, --bytes HEX and --suspects",
                 hint="`beam-bpe explain --help` explains them.",
             )
         wanted = None if token_bytes is None else _parse_hex(token_bytes)
         with display(f"reading {output}", brief=True):
             from pipelines.analysis.explain import explain_token, find_token
             from pipelines.analysis.subjects import open_subject
+            from pipelines.analysis.suspects import find_suspects
             from pipelines.exports.export import read_storage_options
 
             subject = open_subject(output, read_storage_options(storage_options))
+            listed = find_suspects(subject) if suspects else None
+        if listed is not None:
+            if as_json:
+                print_json(listed.to_json())
+            else:
+                typer.echo(listed.format(limit))
+            return
+        with display(f"reading {output}", brief=True):
             found = find_token(subject.model, text=token, token_id=token_id, token=wanted)
             explained = explain_token(subject, found, limit=limit, documents=documents)
         if as_json:

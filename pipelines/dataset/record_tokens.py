@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
@@ -9,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import ValidationError
 
 from bpe_core import BPETokenizer
-from pipelines.batches import Reject
+from pipelines.batches import DocumentBatch, Reject
 from pipelines.config import SourceConfig
 from pipelines.errors import ConfigError, InputError
 from pipelines.probing.contents import HEAD_BYTES, looks_like_json_lines, recognize
@@ -21,7 +22,7 @@ from pipelines.rejects.reasons import MISSING_FIELD
 from pipelines.rejects.thresholds import describe_reject
 from pipelines.tasks.listing import InputFile
 from pipelines.tasks.plan import COLUMN_FORMATS, Range
-from pipelines.tokenizers.files import Tokenizer, cutting_rules
+from pipelines.tokenizers.files import Tokenizer, cutting_rules, model_of
 
 # Enough for two lines of JSON.
 _START_BYTES: Final = 1 << 20
@@ -64,17 +65,8 @@ def count_records(
         ConfigError: The field is not a path of names.
         InputError: The file cannot be read, or lacks the field.
     """
-    rules = cutting_rules(tokenizer.model if isinstance(tokenizer, BPETokenizer) else tokenizer)
-    form = _find_format(file)
-    if form in COLUMN_FORMATS:
-        file = replace(file, compression=None)
-    source = _make_source(form, text_field)
-    [reading] = source_readings((source,), **rules, expect_fields=True)
     counted = RecordCount()
-    for batch in read_range(file, Range(file=0, start=0, end=file.size), reading.options):
-        counted.add_rejects(batch.rejects)
-        if not len(batch):
-            continue
+    for batch in read_records(file, text_field, cutting_rules(model_of(tokenizer)), counted):
         later: dict[str, Any] = {}
         if isinstance(tokenizer, BPETokenizer):
             later["continues"] = batch.part > 0
@@ -87,11 +79,38 @@ def count_records(
             **later,
         )
         counted.tokens += len(ids)
+    return counted
+
+
+def read_records(
+    file: InputFile, text_field: str, rules: Mapping[str, Any], counted: RecordCount
+) -> Iterator[DocumentBatch]:
+    """Yield the texts of a file of JSON lines, Parquet or Arrow, by its bytes.
+
+    Args:
+        file: The file.
+        text_field: Field of the text, as `input.text_field`.
+        rules: Rules for cutting long texts, as `cutting_rules` returns them.
+        counted: Gets the documents, bytes and rejects.
+
+    Raises:
+        ConfigError: The field is not a path of names.
+        InputError: The file cannot be read, or lacks the field.
+    """
+    form = _find_format(file)
+    if form in COLUMN_FORMATS:
+        file = replace(file, compression=None)
+    source = _make_source(form, text_field)
+    [reading] = source_readings((source,), **rules, expect_fields=True)
+    for batch in read_range(file, Range(file=0, start=0, end=file.size), reading.options):
+        counted.add_rejects(batch.rejects)
+        if not len(batch):
+            continue
         counted.bytes += int(batch.num_bytes.sum())
         counted.documents += len(batch) if batch.part == 0 else 0
+        yield batch
     if counted.rejects and not counted.documents:
         raise _no_texts(file, counted, source)
-    return counted
 
 
 def _no_texts(file: InputFile, counted: RecordCount, source: SourceConfig) -> InputError:

@@ -16,7 +16,6 @@ from pipelines.readers.streams import ByteArray, open_stream
 from pipelines.tasks.listing import InputFile, NoInputError, list_files
 
 BLOCK_BYTES: Final = 1 << 20
-STANDARD_INPUT: Final = "-"  # as the name of a file
 
 
 def find_files(name: str) -> Iterator[tuple[str, InputFile]]:

@@ -383,7 +383,11 @@ def _encode(config: BuildConfig, model: Model, chunks: Sequence[DocumentBatch]) 
         special_tokens_in_text=encode.special_tokens_in_text,
         dtype=np.uint16 if id_type == "uint16" else np.uint32,
     )
-    columns = schema(id_type, record_ids=any(source.id_field for source in config.input))
+    columns = schema(
+        id_type,
+        record_ids=any(source.id_field for source in config.input),
+        kept=next((chunk.kept.schema for chunk in chunks if chunk.kept is not None), None),
+    )
     size = timed = 0
     spent = 0.0
     with TokenFile(_Nowhere(), "sample", columns, {}) as file:

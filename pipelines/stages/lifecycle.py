@@ -77,7 +77,8 @@ def find_finished(
     plan = load_plan(stage, directory)
     if plan is not None and not is_bound(stage, directory, plan, identity):
         context.report.add_warnings(discard(context.output, context.lock))
-    write_configuration(context.config, context.output.root)
+    if not context.report.has_changes:  # the first stage that this command begins
+        write_configuration(context.config, context.output.root)
     progress.start_stage(stage.name)
     return None
 

@@ -22,6 +22,11 @@ class Report:
     def __init__(self, output: Directory) -> None:
         self.summary = BuildSummary(output=output.url, storage_options=output.storage_options)
 
+    @property
+    def has_changes(self) -> bool:
+        """Return True if a stage of the command was not finished before."""
+        return any(stage.state != "already finished" for stage in self.summary.stages)
+
     def add_stage(self, stage: StageSummary) -> None:
         """Add the result of a stage, and show it."""
         self._set(stages=(*self.summary.stages, stage))

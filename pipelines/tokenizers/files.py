@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from bpe_core import BPETokenizer, CharBPETokenizer, formats
 from bpe_core.errors import FormatError, InvalidTokenizerError
@@ -146,6 +146,15 @@ def cutting_rules(model: Model) -> dict[str, Any]:
         "splitter": vocabulary_splitter(model),
         "after_special": not model.prefix_space,
     }
+
+
+# Rules by which no document is cut.
+WHOLE_TEXTS: Final[Mapping[str, Any]] = {
+    "pattern": "none",
+    "special_tokens": (),
+    "normalizer": None,
+    "normalize_quotes": False,
+}
 
 
 def _replaces_characters(model: TokenizerModel) -> bool:

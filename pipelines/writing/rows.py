@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +61,32 @@ class TokenRows:
             kept=batch.kept,
         )
 
+    @classmethod
+    def join(cls, parts: Sequence[TokenRows]) -> TokenRows:
+        """Return the rows of several parts, of which all or none keep columns."""
+        ends = np.cumsum([part.offsets[-1] for part in parts])
+        starts = [0, *ends[:-1].tolist()]
+        kept = [part.kept for part in parts if part.kept is not None]
+        record_ids = None
+        if any(part.record_ids is not None for part in parts):
+            record_ids = pa.concat_arrays([part.filled_record_ids for part in parts])
+        return cls(
+            ids=np.concatenate([part.ids for part in parts]),
+            offsets=np.concatenate(
+                [
+                    *(part.offsets[:-1] + start for part, start in zip(parts, starts, strict=True)),
+                    ends[-1:],
+                ]
+            ),
+            num_bytes=np.concatenate([part.num_bytes for part in parts]),
+            positions=np.concatenate([part.positions for part in parts]),
+            hashes=np.concatenate([part.hashes for part in parts]),
+            parts=np.concatenate([part.parts for part in parts]),
+            sources=encode_sources([part.sources for part in parts]),
+            record_ids=record_ids,
+            kept=pa.Table.from_batches(kept).combine_chunks().to_batches()[0] if kept else None,
+        )
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.num_bytes)
@@ -77,6 +104,11 @@ class TokenRows:
             if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
                 total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         return total
+
+    @property
+    def filled_record_ids(self) -> pa.StringArray:
+        """Return the records' own ids, null for rows without one."""
+        return pa.nulls(len(self), pa.string()) if self.record_ids is None else self.record_ids
 
     def slice(self, first: int, end: int) -> TokenRows:
         """Return the rows [first, end), as views."""

@@ -18,6 +18,11 @@ _ROW_GROUP_ROWS: Final = 1 << 16
 _ROW_GROUP_TOKENS: Final = 1 << 20
 _ROW_GROUP_KEPT: Final = 16 << 20  # bytes of texts in kept columns
 
+# Small files make batches of few rows, with more memory for their arrays than for ids: so many
+# batches are joined if they have no more rows on average.
+_JOINED_BATCHES: Final = 64
+_FEW_ROWS: Final = 8
+
 
 class TokenFile(ParquetOutput):
     """Token file that gets its final name when it is complete.
@@ -41,6 +46,7 @@ class TokenFile(ParquetOutput):
         self._kept = kept
         self._pending_kept = 0
         self._pending: list[TokenRows] = []
+        self._not_joined = 0  # the last batches of them
         self._pending_rows = 0
         self._pending_tokens = 0
         self.rows = 0
@@ -59,7 +65,7 @@ class TokenFile(ParquetOutput):
                 room = int(np.searchsorted(filled, _ROW_GROUP_KEPT, side="left"))
                 end = min(end, first + room + 1)
                 self._pending_kept = int(filled[end - first - 1])
-            self._pending.append(rows.slice(first, end))
+            self._append(rows.slice(first, end))
             self._pending_rows += end - first
             self._pending_tokens += int(rows.offsets[end] - rows.offsets[first])
             first = end
@@ -87,6 +93,18 @@ class TokenFile(ParquetOutput):
             "xxh3_128": self._file.hexdigest,
         }
 
+    def _append(self, rows: TokenRows) -> None:
+        self._pending.append(rows)
+        self._not_joined += 1
+        if self._not_joined < _JOINED_BATCHES:
+            return
+        last = self._pending[-_JOINED_BATCHES:]
+        if sum(map(len, last)) <= _FEW_ROWS * _JOINED_BATCHES and (
+            len({part.kept is None for part in last}) == 1
+        ):
+            self._pending[-_JOINED_BATCHES:] = [TokenRows.join(last)]
+        self._not_joined = 0
+
     def _write_row_group(self) -> None:
         parts = self._pending
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
@@ -100,7 +118,7 @@ class TokenFile(ParquetOutput):
             "part": pa.array(np.concatenate([part.parts for part in parts])),
         }
         if "id" in self._schema.names:
-            columns["id"] = pa.chunked_array([_record_ids(part) for part in parts])
+            columns["id"] = pa.chunked_array([part.filled_record_ids for part in parts])
         for name in self._kept:
             columns[name] = pa.chunked_array(
                 [_kept_column(part, self._schema.field(name)) for part in parts]
@@ -110,7 +128,7 @@ class TokenFile(ParquetOutput):
         self.tokens += self._pending_tokens
         self.text_bytes += int(sum(part.num_bytes.sum() for part in parts))
         self._pending, self._pending_rows, self._pending_tokens = [], 0, 0
-        self._pending_kept = 0
+        self._pending_kept = self._not_joined = 0
 
 
 def row_group_end(offsets: NDArray[np.int64], first: int, rows: int, tokens: int) -> int:
@@ -141,7 +159,3 @@ def _id_lists(rows: TokenRows, schema: pa.Schema) -> pa.ListArray:
 
 def _kept_column(rows: TokenRows, field: pa.Field) -> pa.Array[Any]:
     return pa.nulls(len(rows), field.type) if rows.kept is None else rows.kept[field.name]
-
-
-def _record_ids(rows: TokenRows) -> pa.StringArray:
-    return pa.nulls(len(rows), pa.string()) if rows.record_ids is None else rows.record_ids

@@ -17,7 +17,7 @@ from profiles import times
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
 from bpe_core.counts import columns_to_arrow
 from bpe_core.errors import TrainingError
-from bpe_core.evaluation import count_token_use, gini, renyi_efficiency
+from bpe_core.evaluation import UseCounter, gini, renyi_efficiency
 from bpe_core.reachability import find_unreachable
 from bpe_core.text_measures import WORDS, decode_characters, find_scripts, measure_text
 from bpe_core.token_probes import measure_spaces, name_grouping, split_numbers, three_digit_f1
@@ -152,7 +152,7 @@ def test_code_has_much_punctuation() -> None:
 
 def test_use_of_counts_is_that_of_encoding(tokenizer: BPETokenizer) -> None:
     counts = count_pretokens([TEXT.encode()])
-    use = count_token_use(tokenizer, counts)
+    use = UseCounter(tokenizer).count(counts)
     assert dict(zip(use.ids.tolist(), use.counts.tolist(), strict=True)) == Counter(
         tokenizer.encode(TEXT)
     )
@@ -164,8 +164,8 @@ def test_use_of_counts_is_that_of_encoding(tokenizer: BPETokenizer) -> None:
 
 def test_use_adds_up(tokenizer: BPETokenizer) -> None:
     one, other = (count_pretokens([text.encode()]) for text in (TEXT, "other text, it's x"))
-    both = count_token_use(tokenizer, one) + count_token_use(tokenizer, other)
-    whole = count_token_use(tokenizer, one + other)
+    both = UseCounter(tokenizer).count(one) + UseCounter(tokenizer).count(other)
+    whole = UseCounter(tokenizer).count(one + other)
     assert both.ids.tolist() == whole.ids.tolist()
     assert both.counts.tolist() == whole.counts.tolist()
     assert both.word_tokens == whole.word_tokens
@@ -173,12 +173,12 @@ def test_use_adds_up(tokenizer: BPETokenizer) -> None:
 
 def test_counts_by_another_pattern_are_refused(tokenizer: BPETokenizer) -> None:
     with pytest.raises(TrainingError, match="expected counts by its pattern"):
-        count_token_use(tokenizer, count_pretokens([b"a"], pattern="llama3"))
+        UseCounter(tokenizer).count(count_pretokens([b"a"], pattern="llama3"))
 
 
 def test_no_counts_are_no_tokens(tokenizer: BPETokenizer) -> None:
     empty = count_pretokens([])
-    assert count_token_use(tokenizer, empty).tokens == 0
+    assert UseCounter(tokenizer).count(empty).tokens == 0
     assert measure_text(empty, "letters").bytes == 0
 
 

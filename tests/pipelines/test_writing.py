@@ -299,21 +299,33 @@ def test_row_groups_do_not_depend_on_batches(
     cuts=st.lists(st.integers(0, 40), max_size=8),
     rows=st.integers(1, 9),
     tokens=st.integers(1, 30),
+    joined=st.integers(2, 5),
+    few=st.integers(0, 4),
 )
 @settings(max_examples=times(0.6))
 def test_row_groups_are_cut_by_rows_and_tokens_alone(
-    sizes: list[int], cuts: list[int], rows: int, tokens: int
+    sizes: list[int], cuts: list[int], rows: int, tokens: int, joined: int, few: int
 ) -> None:
+    """Batches that are joined, since they are small, change nothing."""
     import numpy as np
 
     places = sorted({0, *(min(cut, len(sizes)) for cut in cuts), len(sizes)})
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelines.writing.token_file._ROW_GROUP_ROWS", rows)
         patch.setattr("pipelines.writing.token_file._ROW_GROUP_TOKENS", tokens)
+        patch.setattr("pipelines.writing.token_file._JOINED_BATCHES", joined)
+        patch.setattr("pipelines.writing.token_file._FEW_ROWS", few)
         job = _bare_job(name)
-        with TokenFile(job.tokens, "f.parquet", token_schema.schema(job.id_type), {}) as file:
+        columns = token_schema.schema(job.id_type, record_ids=True)
+        ids, sources, record_ids = [], [], []
+        with TokenFile(job.tokens, "f.parquet", columns, {}) as file:
             for begin, end in itertools.pairwise(places):
                 lengths = sizes[begin:end]
+                named = begin % 2 == 0
+                sources += [f"s{begin}"] * (end - begin)
+                record_ids += [str(row) if named else None for row in range(begin, end)]
+                ends = np.cumsum(lengths).tolist()
+                ids += [[*range(end - n, end)] for n, end in zip(lengths, ends, strict=True)]
                 file.add(
                     TokenRows(
                         ids=np.arange(sum(lengths), dtype=np.uint16),
@@ -322,7 +334,8 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
                         positions=np.arange(begin, end),
                         hashes=np.zeros((end - begin, 2), np.uint64),
                         parts=np.zeros(end - begin, np.int32),
-                        sources=pa.array(["s"] * (end - begin)).dictionary_encode(),
+                        sources=pa.array([f"s{begin}"] * (end - begin)).dictionary_encode(),
+                        record_ids=pa.array(record_ids[begin:end]) if named else None,
                     )
                 )
             file.finish()
@@ -338,6 +351,9 @@ def test_row_groups_are_cut_by_rows_and_tokens_alone(
     assert groups == expected + [group] * bool(group)
     assert table["num_tokens"].to_pylist() == sizes
     assert table["offset"].to_pylist() == list(range(len(sizes)))
+    assert table["input_ids"].to_pylist() == ids
+    assert table["source"].to_pylist() == sources
+    assert table["id"].to_pylist() == record_ids
 
 
 def _bare_job(directory: str) -> EncodeJob:

@@ -8,43 +8,39 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from build_support import command as beam_bpe
 from build_support import some_text, write_corpus
 
-from bpe_core import BPETokenizer, Group, GroupColumns, PretokenCounts, count_pretokens
+from bpe_core import BPETokenizer, PretokenCounts
+from bpe_core.counts import columns_to_arrow
+from pipelines.analysis import evaluation_sample
+from pipelines.analysis.evaluation_sample import open_sample
 
 END = "<|endoftext|>"
+PROSE = some_text(12)
 CODE = b"def f(x):\n    return {x[0]: (x[1], x[2])} != {};\n" * 20
 
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a build, and a file with counts of two sources beside it."""
+    """The output of a build of two sources."""
     directory = tmp_path_factory.mktemp("evaluate")
-    write_corpus(directory / "data", {"a.txt": [*some_text(12), CODE]})
+    write_corpus(directory / "data", {"a.txt": PROSE})
+    write_corpus(directory / "code", {"b.txt": [CODE]})
     (directory / "build.yaml").write_text(
-        "output: out\ninput: {files: [data/*.txt]}\ncounts: {shards: 2}\n"
-        f"tokenizer: {{vocab_size: 300}}\nencode: {{append: {END}}}\n"
+        "output: out\ninput:\n  - {name: prose, files: [data/*.txt]}\n"
+        "  - {name: code, files: [code/*.txt]}\ncounts: {shards: 2}\n"
+        "tokenizer: {vocab_size: 300}\n"
+        f"encode: {{prepend: {END}, append: {END}}}\n"
     )
     done = beam_bpe("build", directory / "build.yaml", "-q")
     assert (done.returncode, done.stderr) == (0, "")
-    both = count_source("prose", some_text(12)) + count_source("code", [CODE])
-    both.save(directory / "counts.parquet")
     return directory / "out"
-
-
-def count_source(name: str, texts: Sequence[bytes]) -> PretokenCounts:
-    counts = count_pretokens(list(texts))
-    keys, offsets, numbers = counts.columns()
-    rows = np.arange(len(numbers) + 1), np.zeros(len(numbers), np.int32)
-    columns = GroupColumns(*rows, numbers)
-    group = [Group(name)]
-    return PretokenCounts.from_group_columns(keys, offsets, group, columns, counts.metadata)
 
 
 def evaluate(*arguments: object) -> dict[str, Any]:
@@ -62,14 +58,14 @@ def write_text(directory: Path, name: str, text: str) -> Path:
 
 def test_measures_on_counts_are_those_of_encoding(output: Path) -> None:
     """The text of the sources apart from the token after each document."""
-    found = evaluate(output, "--counts", output.parent / "counts.parquet")
+    found = evaluate(output)
     assert found["text"]["kind"] == "counts"
     assert list(found["text"]["groups"]) == ["code", "prose"]
     [one] = found["tokenizers"]
     tokenizer = BPETokenizer.load(output)
-    texts = {"prose": b"".join(some_text(12)), "code": CODE}
+    texts = {"prose": b"".join(PROSE), "code": CODE}
     ids = {name: tokenizer.encode(text) for name, text in texts.items()}
-    ids["prose"] = [i for text in some_text(12) for i in tokenizer.encode(text)]
+    ids["prose"] = [i for text in PROSE for i in tokenizer.encode(text)]
     uses = Counter(ids["prose"]) + Counter(ids["code"])
     size = sum(map(len, texts.values()))
     assert one["tokens"] == uses.total()
@@ -119,11 +115,10 @@ def test_measures_on_text_are_those_of_each_tokenizer(output: Path, tmp_path: Pa
 
 def test_the_table_has_a_column_for_each_tokenizer(output: Path, tmp_path: Path) -> None:
     shutil.copytree(output / "tokenizer", tmp_path / "copy")
-    counts = output.parent / "counts.parquet"
-    done = beam_bpe("evaluate", output, "--with", tmp_path / "copy", "--counts", counts)
+    done = beam_bpe("evaluate", output, "--with", tmp_path / "copy")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith(f"counts of {counts}: ")
+    assert lines[0].startswith(f"counts of {output}: ")
     cells = [re.split(r"  +", line.strip()) for line in lines if line.startswith("  ")]
     rows = {row[0]: row[-2:] for row in cells}
     assert rows["ids"] == ["300", "300"]
@@ -132,17 +127,122 @@ def test_the_table_has_a_column_for_each_tokenizer(output: Path, tmp_path: Path)
     assert rows["prose"] == rows["prose"][::-1]
 
 
-def test_counts_of_the_output_and_a_reference(output: Path) -> None:
-    counts = output.parent / "counts.parquet"
-    found = evaluate(output, "--counts", counts, "--reference", "prose")
+class Page(HTMLParser):
+    """Rows of the tables of a page, and its attributes; every element must be closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] in (["td"], ["th"]):
+            self.rows[-1].append(data)
+
+
+def test_the_page_has_the_tables_and_needs_nothing_else(output: Path, tmp_path: Path) -> None:
+    shutil.copytree(output / "tokenizer", tmp_path / "<b>&")
+    page = tmp_path / "page.html"
+    done = beam_bpe("evaluate", output, "--with", tmp_path / "<b>&", "--html", page)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = page.read_text("utf-8")
+    parsed = Page(text)
+    assert parsed.open == []
+    assert not parsed.attributes & {"src", "href", "style", "onclick"}
+    assert "http" not in text
+    assert ["out", "<b>&"] in parsed.rows
+    found = evaluate(output)["tokenizers"][0]
+    tokens = f"{found['tokens']:,}"
+    assert ["tokens", tokens, tokens] in parsed.rows
+    assert ["1", "1, 100%", "1, 100%"] in parsed.rows
+    assert ["encoding", "13", "13"] in parsed.rows
+
+
+def test_a_page_that_cannot_be_written_is_an_error(output: Path, tmp_path: Path) -> None:
+    done = beam_bpe("evaluate", output, "--html", tmp_path / "missing" / "page.html")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected: an existing directory" in done.stderr
+    done = beam_bpe("evaluate", output, "--html", tmp_path)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "The page cannot be written." in done.stderr
+
+
+def test_counts_of_another_place_and_a_reference(output: Path, tmp_path: Path) -> None:
+    sums = PretokenCounts.load(output / "counts")
+    keys, offsets, numbers = sums.columns()
+    together = PretokenCounts(columns_to_arrow(keys, offsets, numbers), sums.metadata)
+    together.save(tmp_path / "counts.parquet")
+    found = evaluate(output / "tokenizer", "--counts", output, "--reference", "prose")
     assert found["reference"] == "prose"
-    [one], [whole] = found["tokenizers"], evaluate(output)["tokenizers"]
+    [one] = found["tokenizers"]
     assert one["parity"]["prose"] == 1
+    [whole] = evaluate(output, "--counts", tmp_path / "counts.parquet")["tokenizers"]
     assert list(whole["groups"]) == ["all"]
     assert one["tokens"] == whole["tokens"] == whole["groups"]["all"]["tokens"]
-    assert one["unreachable"] == whole["unreachable"]
+    assert one["scripts"] == whole["scripts"]
     # The special token has the first id.
-    assert whole["unreachable"]["by_encoding"] == [0xC1, 0xC2, *range(0xF6, 0x101)]
+    assert one["unreachable"]["by_encoding"] == [0xC1, 0xC2, *range(0xF6, 0x101)]
+
+
+def test_a_sample_is_the_text_of_the_build(output: Path, tmp_path: Path) -> None:
+    sample = evaluate(output, "--sample")
+    assert sample["text"]["kind"] == "sample"
+    assert list(sample["text"]["groups"]) == ["code", "prose"]
+    (tmp_path / "code").write_bytes(CODE)
+    (tmp_path / "prose").write_bytes(b" ".join(PROSE))
+    files = [x for name in ("code", "prose") for x in ("--text", tmp_path / name)]
+    read = evaluate(output, *files)
+    assert (
+        sample["tokenizers"][0]["groups"]["code"]
+        == read["tokenizers"][0]["groups"][str(tmp_path / "code")]
+    )
+    groups = sample["text"]["groups"]
+    assert groups["prose"]["bytes"] == sum(map(len, PROSE))
+    assert groups["prose"]["words"] == sum(len(text.split()) for text in PROSE)
+
+
+def test_a_sample_is_bounded(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_PARTS", 3), ("_PART_ROWS", 2)):
+        monkeypatch.setattr(evaluation_sample, name, value)
+
+    def texts() -> list[bytes]:
+        sample = open_sample(str(output))
+        documents = [d for texts in sample._groups.values() for d in texts()]
+        return [
+            bytes(found.data[start:end])
+            for found in documents
+            for start, end in zip(found.starts, found.ends, strict=True)
+        ]
+
+    assert len(texts()) == 6
+    assert PROSE[0] in texts()
+    monkeypatch.setattr(evaluation_sample, "_PART_BYTES", 1)
+    assert len(texts()) == 3
+
+
+def test_texts_of_records_are_those_of_files(output: Path, tmp_path: Path) -> None:
+    records = [json.dumps({"doc": {"text": text.decode()}}) for text in PROSE]
+    (tmp_path / "records.jsonl").write_text("\n".join([*records, '{"doc": {}}']))
+    for number, text in enumerate(PROSE):
+        (tmp_path / f"{number:02}.txt").write_bytes(text)
+    field = ("--text", tmp_path / "records.jsonl", "--text-field", "doc.text")
+    [of_records] = evaluate(output, *field)["tokenizers"]
+    [of_files] = evaluate(output, "--text", tmp_path / "*.txt")["tokenizers"]
+    assert list(of_records["groups"].values()) == list(of_files["groups"].values())
+    done = beam_bpe("evaluate", output, *field)
+    assert "(records without text left out: 1): " in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -154,9 +254,16 @@ def test_counts_of_the_output_and_a_reference(output: Path) -> None:
         (["out", "--text", "missing.txt"], 4, "missing.txt"),
         (["out", "--text", "wrong.txt"], 4, "The input is not text in UTF-8."),
         (["out", "--text", "empty.txt"], 2, "There is no text to evaluate on."),
-        (["out", "--reference", "none"], 2, "expected: one of all"),
-        (["out", "--counts", "out", "--text", "empty.txt"], 2, "either --counts or --text"),
+        (["out", "--reference", "none"], 2, "expected: one of code, prose"),
+        (
+            ["out", "--counts", "out", "--text", "empty.txt"],
+            2,
+            "at most one of --counts, --text and",
+        ),
         (["out", "--counts", "wrong.txt"], 4, "The counts cannot be read."),
+        (["out", "--text-field", "text"], 2, "Records are read from files."),
+        (["out", "--text", "-", "--text-field", "text"], 2, "found: standard input"),
+        (["out/tokenizer", "--sample"], 4, "There are no finished token files."),
         (["few", "--text", "text.txt"], 4, "The tokenizer cannot encode the text."),
     ],
 )

@@ -239,3 +239,22 @@ def test_rows_are_known_from_footers(tmp_path: Path) -> None:
     assert found is not None
     assert found.documents == 30_000
     assert abs(found.text_bytes / sum(map(len, texts)) - 1) < 0.1
+
+
+@pytest.mark.slow
+def test_kept_columns_are_in_the_size(tmp_path: Path) -> None:
+    texts = [text.decode() for text in some_text(400)]
+    records = [{"text": text, "note": str(random.Random(text).random())} for text in texts]
+    (tmp_path / "data").mkdir()
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "data" / "a.jsonl").write_text(lines)
+    source = {"format": "jsonl", "text_field": "text", "keep_columns": ["note"]}
+    config = config_for(
+        tmp_path, input={"files": [f"{tmp_path}/data/*"], "range_bytes": "1MiB", **source}
+    )
+    found = build.plan(config).estimate
+    assert found is not None
+    build.build(config)
+    size = sum(path.stat().st_size for path in (tmp_path / "out" / "tokens").glob("train*"))
+    assert found.token_file_bytes is not None
+    assert 0.7 * size < found.token_file_bytes < 1.3 * size

@@ -13,6 +13,9 @@ from build_support import checksums, command, config_for, some_text, write_corpu
 from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError, InputError, PipelineError
+from pipelines.manifest import stage
+from pipelines.stages import lifecycle
+from pipelines.storage.directory import Directory
 from pipelines.verification.verify import verify
 
 DOCUMENTS = [document.decode() for document in some_text(40)]
@@ -104,3 +107,30 @@ def test_the_effective_configuration_is_kept_without_secrets(tmp_path: Path) -> 
     assert build.count(config).warnings == ()
     (warning,) = build.count(config_for(tmp_path, beam={"workers": 1})).warnings
     assert "beam.workers: 2 → 1" in warning
+
+
+@pytest.mark.slow
+def test_a_command_writes_its_configuration_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    write = lifecycle.write_configuration
+    monkeypatch.setattr(lifecycle, "write_configuration", lambda *a: (written.append(1), write(*a)))
+    write_corpus(tmp_path / "data", {"a.txt": some_text(40)})
+    for times in (1, 1):  # the second command changes nothing
+        build.build(config_for(tmp_path))
+        assert len(written) == times
+
+
+def test_notes_of_workers_are_read_only_for_facts_that_they_bind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+    monkeypatch.setattr(stage, "has_finished_work", lambda *a: listed.append(a) or True)
+    output = Directory(url=str(tmp_path))
+    identity = stage.Identity(configuration={}, inputs={}, marks={})
+    stage.begin_stage(output / "counts", identity)
+    assert (stage.read_limits(output), stage.read_commits(output), listed) == ({}, {}, [])
+    stage.begin_stage(output / "tokens", identity, commits={"hf://datasets/a/b": "0"})
+    assert stage.read_commits(output) == {"hf://datasets/a/b": "0"}
+    assert len(listed) == 1
