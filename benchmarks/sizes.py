@@ -1,4 +1,4 @@
-"""What do several sizes of the vocabulary cost, compared with the largest alone?
+"""How much do several sizes of the vocabulary cost, beside the largest one alone?
 
 Five tokenizers, without and with writing them in all formats, and a curve of a hundred sizes.
 """
