@@ -12,6 +12,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from build_support import command as beam_bpe
 from build_support import some_text, write_corpus
@@ -168,6 +170,21 @@ def test_the_page_has_the_tables_and_needs_nothing_else(output: Path, tmp_path: 
     assert ["tokens", tokens, tokens] in parsed.rows
     assert ["1", "1, 100%", "1, 100%"] in parsed.rows
     assert ["encoding", "13", "13"] in parsed.rows
+
+
+def test_records_that_are_read_as_text_are_noted(output: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"text": "a"}\n{"text": "b"}\n')
+    done = beam_bpe("evaluate", output, "--text", records)
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"note: {records} is read as text, with all its markup: ")
+    assert "--text-field" in done.stderr
+    pq.write_table(pa.table({"text": ["é"] * 9}), tmp_path / "table.parquet")
+    done = beam_bpe("evaluate", output, "--text", tmp_path / "table.parquet")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "--text-field" in done.stderr
+    found = evaluate(output, "--text", tmp_path / "table.parquet", "--text-field", "text")
+    assert found["text"]["characters"] == 9
 
 
 def test_a_page_that_cannot_be_written_is_an_error(output: Path, tmp_path: Path) -> None:
