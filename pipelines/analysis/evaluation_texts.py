@@ -287,6 +287,14 @@ def open_counts(location: str, storage_options: Mapping[str, Any] | None = None)
             raise InputError(
                 "The counts cannot be read.", found=str(error), where=location
             ) from None
+        if counts.unit > 1:
+            raise ConfigError(
+                "These are weights of a mixture, not counts of a text.",
+                expected="counts of a text",
+                found=f"numbers in units of 1/{counts.unit}",
+                where=location,
+                hint="Evaluate on the counts that were mixed: groups show each part.",
+            )
         return CountedText(lambda: [counts], location)
     place = Directory(url=location, storage_options=storage_options or {})
     is_counts = location.rstrip("/").endswith(f"/{COUNT.directory}")

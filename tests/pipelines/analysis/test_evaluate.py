@@ -213,6 +213,14 @@ def test_counts_of_another_place_and_a_reference(output: Path, tmp_path: Path) -
     assert one["unreachable"]["by_encoding"] == [0xC1, 0xC2, *range(0xF6, 0x101)]
 
 
+def test_weights_of_a_mixture_are_refused(output: Path, tmp_path: Path) -> None:
+    counts = PretokenCounts.load(output / "counts")
+    counts.mix({"code": 1, "prose": 1}).save(tmp_path / "mixed.parquet")
+    done = beam_bpe("evaluate", output, "--counts", tmp_path / "mixed.parquet")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "These are weights of a mixture" in done.stderr
+
+
 def test_a_sample_is_the_text_of_the_build(output: Path, tmp_path: Path) -> None:
     sample = evaluate(output, "--sample")
     assert sample["text"]["kind"] == "sample"
