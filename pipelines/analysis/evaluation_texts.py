@@ -144,7 +144,7 @@ def _sum_groups(
 ) -> dict[Group, _Added]:
     """Return the measures of each group of counts, over all parts."""
     found: dict[Group, _Added] = {}
-    for counts in parts:
+    for counts in filter(len, parts):  # one without rows has no groups
         for group in counts.groups or (_EVERYTHING,):
             of_group = counts
             if counts.groups:
@@ -250,7 +250,7 @@ class WrittenText:
         words = find_words(keys, offsets, "white_space")
         numbers = numbers[words]
         starts, ends = offsets[:-1][words], offsets[1:][words]
-        _, bounds = tokenizer.encode_documents(keys, starts, ends)
+        _, bounds = tokenizer.encode_documents(keys, starts, ends, num_threads=0)
         tokens = np.diff(bounds)
         return TokenUse(
             ids=vocabulary.ids[used],
@@ -278,7 +278,6 @@ def open_counts(location: str, storage_options: Mapping[str, Any] | None = None)
     Raises:
         ConfigError: There are none.
         InputError, OutputError: They are damaged, or the storage fails.
-        TooLargeError: They do not fit the memory.
     """
     if Path(location).is_file():
         try:

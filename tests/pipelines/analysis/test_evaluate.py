@@ -36,7 +36,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(directory / "code", {"b.txt": [CODE]})
     (directory / "build.yaml").write_text(
         "output: out\ninput:\n  - {name: prose, files: [data/*.txt]}\n"
-        "  - {name: code, files: [code/*.txt]}\ncounts: {shards: 2}\n"
+        "  - {name: code, files: [code/*.txt]}\ncounts: {shards: 24}\n"
         "tokenizer: {vocab_size: 300}\n"
         f"encode: {{prepend: {END}, append: {END}}}\n"
     )
