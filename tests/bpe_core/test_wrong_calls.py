@@ -129,7 +129,10 @@ def test_training_of_other_things_than_files_of_text(tmp_path: Path) -> None:
         train_bpe(tmp_path, 300)
     with pytest.raises(TrainingError, match=r"found none at .*glob\.glob\(pattern\)"):
         train_bpe(tmp_path / "*.txt", 300)
-    for data, kind in ((gzip.compress(b"low"), "gzip data"), (b"PAR1\x15" + b"\xff" * 9, "a Parquet file")):
+    for data, kind in (
+        (gzip.compress(b"low"), "gzip data"),
+        (b"PAR1\x15" + b"\xff" * 9, "a Parquet file"),
+    ):
         (tmp_path / "a").write_bytes(data)
         with pytest.raises(InvalidUtf8Error, match=f"in {kind}; unpack it, .*beam-bpe init"):
             train_bpe(tmp_path / "a", 300)
