@@ -543,7 +543,10 @@ def _train(
     progress: Progress,
 ) -> list[TrainingResult]:
     results: dict[int, TrainingResult] = {}
-    with report_progress(progress, max(sizes, default=len(start)) - len(start)) as report:
+    largest = max(sizes, default=len(start)) - len(start)
+    # Without a step, so that pairs are indexed for the largest size at once.
+    learner.learn(len(start.token_ids) + largest, 0)
+    with report_progress(progress, largest) as report:
         for size in sorted(set(sizes)):
             _learn(learner, len(start.token_ids), size - len(start), report)
             results[size] = _make_result(learner, start, counts, options)
