@@ -28,12 +28,13 @@ import pack
 import pipeline
 import scale
 import short
+import sizes
 import table
 import tiny
 import train
 
 QUESTIONS = (
-    *(count, learn, train, encode, short, batch, pipeline),
+    *(count, learn, sizes, train, encode, short, batch, pipeline),
     *(forms, groups, tiny, scale, pack, load),
 )
 QUICK_ROUNDS = 2
