@@ -20,6 +20,7 @@ import corpora
 import count
 import encode
 import forms
+import groups
 import learn
 import load
 import measure
@@ -34,7 +35,7 @@ import train
 
 QUESTIONS = (
     *(count, learn, sizes, train, encode, short, batch, pipeline),
-    *(forms, tiny, scale, pack, load),
+    *(forms, groups, tiny, scale, pack, load),
 )
 QUICK_ROUNDS = 2
 

@@ -11,6 +11,7 @@ from bpe_core.counts import PretokenCounts, normalization_metadata
 from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
+from bpe_core.short_repr import shorten
 
 __all__ = [
     "check_counted_as_encoded",
@@ -38,8 +39,8 @@ def check_counted_as_encoded(
     found = counts.metadata.get("pattern", model.pattern)
     if resolve_pattern(found).regex != resolve_pattern(model.pattern).regex:
         raise TrainingError(
-            f"{name}: expected counts by its pattern, {model.pattern!r}, found counts by "
-            f"{found!r}; count the text with pattern={name}.pattern"
+            f"{name}: expected counts by its pattern, {shorten(model.pattern)}, found counts by "
+            f"{shorten(found)}; count the text with pattern={name}.pattern"
         )
     for key, value in normalization_metadata(model.normalizer, model.normalize_quotes).items():
         found = counts.metadata.get(key, value)

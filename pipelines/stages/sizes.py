@@ -86,6 +86,13 @@ def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
             found=f"unit: {settings.unit}" + ", metaspace: true" * settings.metaspace,
             hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
         )
+    if settings.superwords is not None:
+        raise ConfigError(
+            "Sizes are not compared for tokenizers with superwords.",
+            expected="no tokenizer.superwords: counts of pre-tokens do not determine such tokens",
+            found=f"superwords of at most {settings.superwords.max_words} words",
+            hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
+        )
     least = len(settings.special_tokens) + (
         256 if settings.base_model is None else len(settings.base_model.token_ids)
     )
