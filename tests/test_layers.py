@@ -48,7 +48,7 @@ LATE: dict[str, str] = {
                 *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
                 *("export", "_open", "_combine"),
             ),
-            "tokenizer": ("convert",),
+            "tokenizer": ("convert", "prune"),
             "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),
         }.items()
