@@ -13,7 +13,12 @@ from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import shorten
 
-__all__ = ["check_counted_as_encoded", "check_keeps_spaces", "make_pretoken_encoder"]
+__all__ = [
+    "check_counted_as_encoded",
+    "check_keeps_spaces",
+    "make_pretoken_encoder",
+    "merge_rows",
+]
 
 
 def check_counted_as_encoded(
@@ -63,6 +68,11 @@ def check_keeps_spaces(model: TokenizerModel) -> None:
         )
 
 
+def merge_rows(model: TokenizerModel) -> NDArray[np.uint32]:
+    """Return uint32[3, m]: indices of the left sides, right sides and results among the tokens."""
+    return np.stack([model.rows_of(ids) for ids in model.merges.T]).astype(np.uint32)
+
+
 def make_pretoken_encoder(model: TokenizerModel, num_merges: int | None = None) -> Encoder:
     """Return an encoder of spans that are pre-tokens, whose ids are indices of the tokens.
 
@@ -72,12 +82,12 @@ def make_pretoken_encoder(model: TokenizerModel, num_merges: int | None = None) 
     """
     byte_ids = model.byte_ids
     byte_rows = np.where(byte_ids < 0, -1, np.searchsorted(model.token_ids, byte_ids))
-    rows = np.searchsorted(model.token_ids, model.merges).astype(np.uint32)
-    left, right, result = rows[:num_merges].T.copy()
+    rows = merge_rows(model)
+    left, right, result = rows[:, :num_merges]
     encoder = Encoder(byte_rows, left, right, result, pattern=None)
     if model.ignore_merges:
         not_made = np.ones(len(model.token_ids), np.bool_)
-        not_made[rows[:, 2]] = False
+        not_made[rows[2]] = False
         not_made[result] = True
         whole: NDArray[np.uint32] = np.flatnonzero(not_made).astype(np.uint32)
         encoder.set_whole_tokens(*flatten(model.token_bytes.filter(to_arrow(not_made))), whole)

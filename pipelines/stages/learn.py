@@ -80,7 +80,10 @@ def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[
         config: Configuration of the build.
         counted: Manifest of the counts, or its content.
     """
-    return {**tokenizer_configuration(config, len(counted.shards)), "corpus": counted.corpus}
+    configuration = tokenizer_configuration(config, len(counted.shards))
+    # Given counts do not follow from the inputs.
+    given = {} if config.counts.path is None else {"given_counts": counted.fingerprint}
+    return {**configuration, "corpus": counted.corpus, **given}
 
 
 def find_trained(

@@ -606,6 +606,7 @@ NO_INFLUENCE = {
     "input.max_bad_files": 3,
     "output": "elsewhere",
     "output_storage_options": {"a": 1},
+    "counts.path": "elsewhere",
     "counts.memory": "1GiB",
     "counts.checkpoint_bytes": "1MiB",
     "beam.workers": 3,
