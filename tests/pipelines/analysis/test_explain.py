@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import shutil
 from collections import Counter
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from bpe_core import BPETokenizer, PretokenCounts
 from bpe_core._native import add_document_frequency
+from pipelines.analysis import tokens
 from pipelines.analysis.pretokens import find_pretokens
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.manifest.names import DOCUMENT_FREQUENCY
@@ -338,3 +340,7 @@ def test_why_refuses_tokenizers_of_words(tmp_path: Path) -> None:
     )
     assert beam_bpe("train", tmp_path / "build.yaml", "-q").returncode == 0
     assert "words of characters" in error_of("why", tmp_path / "out", "the")
+
+
+def test_examples_of_tokens() -> None:
+    assert doctest.testmod(tokens).failed == 0
