@@ -333,6 +333,13 @@ def test_why_of_a_published_tokenizer(tmp_path: Path) -> None:
     assert '"h" + "i" → 256' in shown
 
 
+def test_why_of_no_text_and_of_text_that_is_not_unicode(output: Path) -> None:
+    assert json.loads(beam_bpe("why", output, "", "--json").stdout)["ids"] == []
+    found = json.loads(beam_bpe("why", output, "a\udcff", "--json").stdout)
+    assert found["ids"] == BPETokenizer.load(output).encode("a\ufffd")
+    assert r'"a\xff", which is encoded as' in error_of("explain", output, "a\udcff")
+
+
 def test_why_refuses_tokenizers_of_words(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(2)})
     (tmp_path / "build.yaml").write_text(
