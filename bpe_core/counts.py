@@ -52,6 +52,7 @@ from bpe_core.mixtures import (
     mix_counts,
     name_groups,
     sum_by_name,
+    to_units,
 )
 from bpe_core.normalization import checked_normalizer
 from bpe_core.patterns import resolve_pattern
@@ -401,7 +402,8 @@ class PretokenCounts:
 
     def prune(self, min_count: int) -> PretokenCounts:
         """Return the counts without pre-tokens that occur fewer than `min_count` times."""
-        kept = self._table.filter(pc.greater_equal(self._table["count"], min_count))
+        least = to_units(min_count, self.unit)
+        kept = self._table.filter(pc.greater_equal(self._table["count"], least))
         return PretokenCounts(*_without_empty_groups(kept, self.groups, self.metadata))
 
     def rows(self, selection: slice | NDArray[np.bool_]) -> PretokenCounts:

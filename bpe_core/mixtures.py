@@ -82,7 +82,7 @@ def name_groups(
     """
     if by == "source" and groups:
         return [group.source for group in groups]
-    if by in (group_by or by, "value") and groups and groups[0].value is not None:
+    if by == (group_by or by) and groups and groups[0].value is not None:
         return [str(group.value) for group in groups]
     found = "counts that are not kept apart" if not groups else "counts by source"
     if groups and groups[0].value is not None:

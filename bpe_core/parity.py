@@ -80,7 +80,7 @@ def make_parity_learner(
     parts = [_rows(counts, rules, names, 0)]
     ratios = []
     if rules.development is None:
-        ratios = _check_ratios(rules.ratios, names)
+        ratios = check_ratios(rules.ratios, names)
     else:
         parts.append(_rows(_check_development(rules, names), rules, names, len(names)))
     keys, lengths, sizes, groups, numbers = (
@@ -151,7 +151,12 @@ def _is_positive(value: object) -> bool:
     return is_number and math.isfinite(value) and value > 0  # type: ignore[arg-type, operator]
 
 
-def _check_ratios(ratios: Mapping[str, float] | None, names: Sequence[str]) -> list[float]:
+def check_ratios(ratios: Mapping[str, float] | None, names: Sequence[str]) -> list[float]:
+    """Return the ratio of each name; without ratios, equal ones.
+
+    Raises:
+        TrainingError: a name has no ratio, or a ratio is of another name or not above 0.
+    """
     if ratios is None:
         return [1.0] * len(names)
     if problem := check_names(ratios, names):

@@ -48,7 +48,7 @@ LATE: dict[str, str] = {
                 *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
                 *("export", "_open", "_combine"),
             ),
-            "tokenizer": ("convert",),
+            "tokenizer": ("convert", "prune"),
             "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),
         }.items()
@@ -57,6 +57,7 @@ LATE: dict[str, str] = {
     **dict.fromkeys(
         (
             "pipelines/config/tokenizer.py:TokenizerConfig.effective_pattern",
+            "pipelines/config/tokenizer.py:TokenizerConfig._superwords_problems",
             "pipelines/config/values.py:check_pattern",
         ),
         "a configuration with a pattern by name is read without compiling any",

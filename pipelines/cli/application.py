@@ -113,6 +113,7 @@ for _command in (
     with_output(build_commands.add),
     with_output(build_commands.replay),
     with_output(tokenizer_commands.convert),
+    with_output(tokenizer_commands.prune),
     with_output(text_commands.tokenize, shows_progress=False),
     with_output(text_commands.count_tokens, shows_progress=False),
     with_output(dataset_commands.export),

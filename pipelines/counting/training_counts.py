@@ -21,13 +21,21 @@ from numpy.typing import NDArray
 from bpe_core.count_groups import Group, GroupColumns, count_sources, entries_of_file
 from bpe_core.counts import PretokenCounts, split_column
 from bpe_core.errors import TrainingError
-from bpe_core.mixtures import Mixture, add_group_bytes, find_mixture, mix_counts, name_groups
-from bpe_core.parity import ParityRules
+from bpe_core.mixtures import (
+    Mixture,
+    add_group_bytes,
+    find_mixture,
+    mix_counts,
+    name_groups,
+    sum_by_name,
+)
+from bpe_core.parity import ParityRules, check_ratios
 from pipelines.config import TokenizerConfig
 from pipelines.counting.load import Shards
 from pipelines.errors import ConfigError
 from pipelines.storage.directory import Directory
 
+_NO_ROWS: Final = PretokenCounts.from_mapping({}).to_arrow().replace_schema_metadata(None)
 _ENTRY_BYTES: Final = 64  # a count of a group: in the columns, as they are joined, and in training
 
 
@@ -68,20 +76,64 @@ def load_training_counts(
         if config.parity is not None:
             return _load_groups(shards, config)
     except TrainingError as error:
-        key = "mixture" if config.mixture is not None else "parity"
-        raise ConfigError(
-            f"The groups of the counts do not fit tokenizer.{key}.",
-            expected=f"tokenizer.{key} for the groups that were counted",
-            found=str(error),
-            where=directory.url,
-            hint="`beam-bpe counts show OUTPUT` lists the groups. Change the key; the counts stay.",
-        ) from None
+        raise _misfit(config, error, directory.url) from None
     with_groups = config.min_sources > 1
     tables = (
         [rows.table for rows in _read_rows(file, config, with_groups=with_groups)]
         for file in shards
     )
     return TrainingCounts(counts=shards.join(map(_join, tables)))
+
+
+def check_groups(config: TokenizerConfig, sizes: Mapping[Group, int] | None, where: str) -> None:
+    """Check that the groups of finished counts are those of the rules of training.
+
+    Args:
+        config: Configuration of the tokenizer.
+        sizes: Bytes of each group, or None if counts are not kept apart.
+        where: Place of the counts, for the error.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    section = config.mixture or config.parity
+    if sizes is None and (section is not None or config.min_sources > 1):
+        raise _lacking("groups")
+    if sizes is None or section is None:
+        return
+    try:
+        development = None if config.parity is None else config.parity.development
+        groups = [group for group, size in sizes.items() if size and group.source != development]
+        names = name_groups(groups, section.by)
+        if config.mixture is not None:
+            by_name = sum_by_name(names, np.array([sizes[group] for group in groups], np.int64))
+            find_mixture(by_name, config.mixture.shares, config.mixture.temperature)
+        elif config.parity is not None:
+            check_ratios(config.parity.ratios, sorted(set(names)))
+    except TrainingError as error:
+        raise _misfit(config, error, where) from None
+
+
+def _misfit(config: TokenizerConfig, error: TrainingError, where: str) -> ConfigError:
+    key = "mixture" if config.mixture is not None else "parity"
+    return ConfigError(
+        f"The groups of the counts do not fit tokenizer.{key}.",
+        expected=f"tokenizer.{key} for the groups that were counted",
+        found=str(error),
+        where=where,
+        hint=f"Change tokenizer.{key}. The counts stay as they are.",
+    )
+
+
+def _lacking(column: str) -> ConfigError:
+    return ConfigError(
+        "The rules of training need counts that the output does not have.",
+        expected="counts of each source, which are kept apart in counts of several sources"
+        if column == "groups"
+        else "numbers of documents, which counts.document_frequency counts",
+        found=f"counts of an earlier version, without the column {column}",
+        hint="Count again: `beam-bpe count CONFIG --restart`.",
+    )
 
 
 class _Rows(NamedTuple):
@@ -124,18 +176,11 @@ def _read_rows(
 def _check_columns(file: pq.ParquetFile, names: list[str]) -> None:
     missing = [name for name in names if name not in file.schema_arrow.names]
     if missing:
-        raise ConfigError(
-            "The rules of training need counts that the output does not have.",
-            expected="counts of each source, which are kept apart in counts of several sources"
-            if missing == ["groups"]
-            else "numbers of documents, which counts.document_frequency counts",
-            found=f"counts of an earlier version, without the column {missing[0]}",
-            hint="Count again: `beam-bpe count CONFIG --restart`.",
-        )
+        raise _lacking(missing[0])
 
 
 def _join(tables: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables).combine_chunks()
+    return pa.concat_tables(tables or [_NO_ROWS]).combine_chunks()
 
 
 # --- mixtures

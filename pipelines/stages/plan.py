@@ -15,13 +15,15 @@ from pipelines.config.fingerprints import (
     tokens_configuration,
 )
 from pipelines.config.values import UINT16_IDS
-from pipelines.errors import DifferentConfigurationError, OutputError, PipelineError
+from pipelines.counting.training_counts import check_groups
+from pipelines.errors import ConfigError, DifferentConfigurationError, OutputError, PipelineError
 from pipelines.manifest import generations
 from pipelines.manifest.models import Manifest, TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST, PLAN, token_file_name
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
+    SUPERWORDS,
     TRAIN,
     Identity,
     Stage,
@@ -37,6 +39,7 @@ from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
 from pipelines.stages.probe import Probe, probe_input
 from pipelines.stages.summary import BuildPlan, PlannedFile
+from pipelines.stages.superwords import superwords_configuration
 from pipelines.tasks.plan import LARGE_FILE_TASKS, Plan, find_unsplittable, is_splittable
 from pipelines.tokenizers.files import Model
 
@@ -140,7 +143,7 @@ def _find_refusal(config: BuildConfig, inputs: Inputs, output: Output) -> Pipeli
     """Return the error with which a build would refuse its output, or None."""
     try:
         check_output(config, inputs, output, "build")
-    except (DifferentConfigurationError, OutputError) as error:
+    except (ConfigError, DifferentConfigurationError, OutputError) as error:
         return error
     return None
 
@@ -166,6 +169,7 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
     Raises:
         DifferentConfigurationError: A stage has another configuration or other inputs.
         OutputError: The output contains files that no build wrote.
+        ConfigError: The groups of finished counts are not those of the rules of training.
     """
 
     def check(stage: Stage[_M], configuration: Mapping[str, Any]) -> _M | None:
@@ -180,9 +184,13 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         counted = check(COUNT, counts_configuration(config, inputs.shards))
         if command == COUNT.name:
             return
+        if counted is not None:
+            check_groups(config.tokenizer, counted.group_bytes, output.counts.url)
         declared = load_declaration(TRAIN, output.tokenizer)
         known = {} if declared is None else declared.configuration
         corpus = known.get("corpus") if counted is None else counted.corpus
+        if config.tokenizer.superwords is not None:
+            check(SUPERWORDS, superwords_configuration(config, inputs.shards, corpus))
         trained = check(TRAIN, {**tokenizer_configuration(config, inputs.shards), "corpus": corpus})
         if command == TRAIN.name:
             return

@@ -13,9 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe_core import Group, GroupColumns, PretokenCounts, train_from_counts
+from bpe_core import (
+    CharBPETokenizer,
+    Group,
+    GroupColumns,
+    PretokenCounts,
+    train_characters_from_counts,
+    train_from_counts,
+)
 from bpe_core.errors import CountOverflowError, FormatError, TrainingError
 from bpe_core.mixtures import find_mixture
+from bpe_core.patterns import WHITESPACE_WORDS
 
 Words = dict[bytes, dict[Group, int]]
 
@@ -161,6 +169,26 @@ def test_min_frequency_is_a_number_of_occurrences() -> None:
     assert train_from_counts(mixed, 300, min_frequency=15).merges == [(b"a", b"b")]
     assert train_from_counts(mixed, 300, min_frequency=16).merges == []
     assert len(train_from_counts(mixed, 300, min_frequency=5).merges) == 2
+
+
+def test_characters_are_merged_by_the_weighted_counts_too() -> None:
+    counts = grouped({b" ab": {GROUPS[0]: 10}, b"cd": {GROUPS[1]: 9}}, lang=False)
+    mixed = counts.mix({"code": 1, "web": 3})  # 4 and 18 occurrences
+    result = train_characters_from_counts(mixed, 300, byte_fallback=False, min_frequency=10)
+    assert (result.merges, result.merge_counts) == ([(b"c", b"d")], [18])
+
+    words = grouped({b"ab": {GROUPS[0]: 10}, b"cd": {GROUPS[1]: 9}}, lang=False)
+    words.metadata["pattern"] = WHITESPACE_WORDS
+    tokenizer = CharBPETokenizer(end_of_word=None)
+    tokenizer.train_from_counts(words.mix({"code": 1, "web": 3}), 300, min_frequency=10)
+    assert (tokenizer.merges, tokenizer.merge_counts) == ([("c", "d")], [14])
+
+
+def test_rare_pretokens_of_a_mixture_are_dropped_by_occurrences() -> None:
+    counts = grouped({b"ab": {GROUPS[0]: 10}, b"cd": {GROUPS[1]: 10}}, lang=False)
+    mixed = counts.mix({"code": 3, "web": 1})  # 15 and 5 occurrences
+    assert [key for key, _ in mixed.prune(6).items()] == [b"ab"]
+    assert len(mixed.prune(5)) == 2
 
 
 def test_a_mixture_is_saved_with_its_unit(tmp_path: Path) -> None:

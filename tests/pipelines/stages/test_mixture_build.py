@@ -116,6 +116,8 @@ def test_values_of_a_field_that_are_not_named_stop_training_and_keep_the_counts(
     message = str(caught.value)
     assert "do not fit tokenizer.mixture" in message
     assert "'eng', unknown (did you mean 'en'?); none for '', 'en'" in message
+    planned = build.plan(values)
+    assert "none for '', 'en'" in str(planned.refusal)
     before = (tmp_path / "out" / "counts" / "manifest.json").stat().st_mtime_ns
 
     rules = {"mixture": {"by": "lang", "shares": {"": 0, "de": 1, "en": 1}}}
