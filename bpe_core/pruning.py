@@ -20,10 +20,12 @@ from bpe_core.buffers import flatten, lengths_of, to_arrow
 from bpe_core.errors import InvalidTokenizerError
 from bpe_core.merge_steps import EncodingTracer
 from bpe_core.model import TokenizerModel
+from bpe_core.short_repr import short_repr
 
 __all__ = ["PrunedTokenizer", "last_merges", "most_used_tokens", "prune_tokenizer"]
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PrunedTokenizer:
     """A pruned tokenizer and the map between its ids and those of the original.

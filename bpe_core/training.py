@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
 import json
 import os
@@ -542,7 +543,10 @@ def _train(
     progress: Progress,
 ) -> list[TrainingResult]:
     results: dict[int, TrainingResult] = {}
-    with report_progress(progress, max(sizes, default=len(start)) - len(start)) as report:
+    largest = max(sizes, default=len(start)) - len(start)
+    # Without a step, so that pairs are indexed for the largest size at once.
+    learner.learn(len(start.token_ids) + largest, 0)
+    with report_progress(progress, largest) as report:
         for size in sorted(set(sizes)):
             _learn(learner, len(start.token_ids), size - len(start), report)
             results[size] = _make_result(learner, start, counts, options)
@@ -558,9 +562,18 @@ def _check_paths(
     for path in paths:
         if not path.is_file():
             raise TrainingError(
-                f"input_path: expected a file, found none at {str(path)!r}. {_IN_MEMORY}"
+                f"input_path: expected a file, found none at {str(path)!r}. {_advise_path(path)}"
             )
     return paths
+
+
+def _advise_path(path: Path) -> str:
+    """Return the advice for a path that is not a file."""
+    if path.is_dir():
+        return "For the files in a folder: train_bpe(sorted(Path(folder).rglob('*.txt')), …)."
+    if glob.has_magic(str(path)):
+        return "For the files of a pattern: train_bpe(glob.glob(pattern), …)."
+    return _IN_MEMORY
 
 
 def _check_texts(texts: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes]:

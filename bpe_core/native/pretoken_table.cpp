@@ -248,6 +248,10 @@ PretokenTable::Row PretokenTable::row(uint32_t entry) const {
 std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) const {
   std::vector<std::vector<uint32_t>> result(shards);
   for (size_t i = 0; i < lines_.size(); ++i) {
+    const size_t later = std::min(i + kAhead, lines_.size() - 1);
+    for (size_t slot = 0; slot < lines_[later].used; ++slot) {
+      prefetch_bytes(static_cast<uint32_t>(later * kSlots + slot));
+    }
     for (size_t slot = 0; slot < lines_[i].used; ++slot) {
       const uint32_t entry = static_cast<uint32_t>(i * kSlots + slot);
       const Row key = row(entry);
@@ -264,11 +268,13 @@ std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) c
   std::vector<Sortable> order;
   for (std::vector<uint32_t>& shard : result) {
     order.clear();
-    for (uint32_t index : shard) {
-      const Row key = row(index);
+    const uint32_t* const end = shard.data() + shard.size();
+    for (const uint32_t* index = shard.data(); index != end; ++index) {
+      prefetch(index, end);
+      const Row key = row(*index);
       const ShortKey head = load_short_key(key.key, std::min(key.length, kShortKeyBytes),
                                            std::min(key.length, kShortKeyBytes));
-      order.push_back({big_endian(head.low), big_endian(head.high), index});
+      order.push_back({big_endian(head.low), big_endian(head.high), *index});
     }
     std::sort(order.begin(), order.end(), [&](const Sortable& a, const Sortable& b) {
       if (a.first != b.first) return a.first < b.first;

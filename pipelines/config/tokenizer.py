@@ -64,7 +64,7 @@ class SuperwordsConfig(Section):
     vocab_size_before: Number | None = Field(
         default=None,
         description="Number of ids after the first round, of the `vocab_size` ids in all. null: "
-        "nine tenths of vocab_size.",
+        "four fifths of vocab_size.",
     )
 
 
@@ -272,12 +272,9 @@ class TokenizerConfig(Section):
     def first_round(self) -> Self:
         """Return the configuration of the first round of training, without superwords."""
         assert self.superwords is not None
-        size = self.superwords.vocab_size_before or self._least_and_nine_tenths()
-        return self.model_copy(update={"vocab_size": size, "superwords": None})
-
-    def _least_and_nine_tenths(self) -> int:
         least = BYTE_TOKENS + len(self.special_tokens)
-        return max(least, self.largest_vocab_size * 9 // 10)
+        size = self.superwords.vocab_size_before or max(least, self.largest_vocab_size * 4 // 5)
+        return self.model_copy(update={"vocab_size": size, "superwords": None})
 
     @property
     def effective_pattern(self) -> str:

@@ -55,11 +55,8 @@ def train(context: BuildContext) -> TokenizerManifest:
         identity = Identity(configuration=configuration, inputs={}, marks={})
     manifest = find_finished(context, TRAIN, identity, discard_tokenizer)
     if manifest is None:
-        check_groups(
-            context.config.tokenizer,
-            counted.group_bytes,
-            counts_directory(context.config, output).url,
-        )
+        counts = counts_directory(context.config, output)
+        check_groups(context.config.tokenizer, counted.group_bytes, counts.url)
         started = time.monotonic()
         begin_stage(output.tokenizer, identity, commits=context.inputs.commits)
         content, resumed = _train_where_configured(context, counted, configuration, runs)
