@@ -96,7 +96,7 @@ def describe_columns(counts: Sequence[GivenCounts], operation: Operation) -> Cou
     return CountColumns(
         grouped=True,
         groups=kept,
-        by_value=groups[0].value is not None,
+        by_value=parts[0].empty.groups[0].value is not None,
         documents=all(given.has_documents for given in parts),
     )
 
