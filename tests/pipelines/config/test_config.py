@@ -1143,8 +1143,9 @@ def test_a_configuration_that_is_missing_is_looked_for(tmp_path: Path) -> None:
     (tmp_path / "build.yaml").write_text(MINIMAL)
     with pytest.raises(ConfigError, match=r"Did you mean .*build\.yaml\?"):
         load_config(tmp_path / "build.yml")
-    with pytest.raises(ConfigError, match=r"beam-bpe init FILES"):
-        load_config(tmp_path / "other" / "build.yml")
+    for other in ("other/build.yml", "mine.yaml"):
+        with pytest.raises(ConfigError, match=r"beam-bpe init FILES"):
+            load_config(tmp_path / other)
 
 
 @pytest.mark.parametrize(
