@@ -12,10 +12,8 @@ from typing import BinaryIO, Final
 
 from bpe_core.short_repr import short_repr
 from pipelines.choices import CountsFormat
-from pipelines.counting.load import Shards
+from pipelines.counting.given import GivenCounts
 from pipelines.errors import shortened
-from pipelines.manifest.models import CountsManifest
-from pipelines.storage.directory import Directory
 
 MOST_REPEATED: Final = 10_000_000
 # Ends of fields and lines in a TSV file, and the end of a text in C.
@@ -55,18 +53,12 @@ class Words:
 
 
 def write_words(
-    counts: Directory,
-    manifest: CountsManifest,
-    to: CountsFormat,
-    file: BinaryIO,
-    *,
-    most: int = MOST_REPEATED,
+    counts: GivenCounts, to: CountsFormat, file: BinaryIO, *, most: int = MOST_REPEATED
 ) -> Words:
-    """Write the counted words in the order of the shards. One shard is in memory at a time.
+    """Write the counted words in the order of the shards, in bounded memory.
 
     Args:
-        counts: Directory of the counts.
-        manifest: Manifest of the counts.
+        counts: The counts.
         to: "sentencepiece": lines of a word, a tab and its count; "tokenizers": lines of JSON with
             `word` and `count`.
         file: Destination.
@@ -75,14 +67,15 @@ def write_words(
 
     Raises:
         OutputError: A shard is missing or damaged.
+        FormatError: A file does not contain counts.
     """
     found = Words()
-    total = sum(shard.pretokens for shard in manifest.shards)
-    scale = (most, total) if to == "tokenizers" and total > most else (1, 1)
-    for shard in Shards(counts, manifest.to_json("shards", "fingerprint")):
-        for batch in shard.iter_batches(columns=["pretoken", "count"]):
-            rows = zip(batch["pretoken"].to_pylist(), batch["count"].to_pylist(), strict=True)
-            for word, count in rows:
+    scale = (1, 1)
+    if to == "tokenizers" and (total := counts.total()) > most:
+        scale = (most, total)
+    for shard in range(counts.shards):
+        for rows in counts.read(shard):
+            for word, count in rows.items():
                 line = _line_of(word, count, to, scale, found)
                 if line is not None:
                     file.write(line)

@@ -113,6 +113,7 @@ def test_the_corpus_is_counted_first(tmp_path: Path) -> None:
     [
         ("100", {}, "expected: 257 (256 bytes and the special tokens) to 2,147,483,647"),
         ("300", {"unit": "character"}, "found: unit: character\n"),
+        ("300", {"superwords": {}, "vocab_size": 400}, "found: superwords of at most 4 words\n"),
         (
             "300",
             {"unit": "character", "metaspace": True, "vocab_size": 400},
