@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from bpe_core.errors import TrainingError
 from bpe_core.mixtures import check_names, name_groups
 
 __all__ = ["ParityRules"]
+
+_MOST_GROUPS: Final = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,11 @@ def make_parity_learner(
     """
     _check_numbers(rules)
     names = sorted(set(_names_of(counts, rules)))
+    if len(names) > _MOST_GROUPS:
+        raise TrainingError(
+            f"parity: expected at most {_MOST_GROUPS:,} groups, found {len(names):,}; each pair has a "
+            "count for each group in memory"
+        )
     parts = [_rows(counts, rules, names, 0)]
     ratios = []
     if rules.development is None:
