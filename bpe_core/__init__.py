@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.parity import ParityRules
     from bpe_core.patterns import PATTERNS, pattern_with_rules
+    from bpe_core.pruning import PrunedTokenizer, most_used_tokens, prune_tokenizer
     from bpe_core.superwords import count_superwords, train_superwords
     from bpe_core.tokenizer import BPETokenizer
     from bpe_core.training import (
@@ -47,6 +48,7 @@ __all__ = [
     "GroupColumns",
     "ParityRules",
     "PretokenCounts",
+    "PrunedTokenizer",
     "RegexTokenizer",
     "TrainingResult",
     "VocabularySize",
@@ -54,7 +56,9 @@ __all__ = [
     "count_pretokens",
     "count_superwords",
     "measure_vocabulary_sizes",
+    "most_used_tokens",
     "pattern_with_rules",
+    "prune_tokenizer",
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
@@ -81,7 +85,10 @@ _MODULES = {
     "count_pretokens": "counting",
     "count_superwords": "superwords",
     "measure_vocabulary_sizes": "vocabulary_sizes",
+    "most_used_tokens": "pruning",
     "pattern_with_rules": "patterns",
+    "prune_tokenizer": "pruning",
+    "PrunedTokenizer": "pruning",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",
     "train_from_counts": "training",

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core.errors import CountOverflowError, FormatError
+from bpe_core.short_repr import short_repr
 
 __all__ = ["MAX_GROUPS", "Group", "GroupColumns"]
 
@@ -40,6 +41,7 @@ class Group(NamedTuple):
     value: str | None = None
 
 
+@short_repr
 @dataclass(frozen=True, eq=False)
 class GroupColumns:
     """Counts of the groups of each row: row i has the entries offsets[i]:offsets[i + 1].

@@ -406,6 +406,14 @@ class PretokenCounts:
         kept = self._table.filter(pc.greater_equal(self._table["count"], least))
         return PretokenCounts(*_without_empty_groups(kept, self.groups, self.metadata))
 
+    def rows(self, selection: slice | NDArray[np.bool_]) -> PretokenCounts:
+        """Return some of the rows, in the order of `columns`, with all groups."""
+        if isinstance(selection, slice):
+            kept = self._table[selection]
+        else:
+            kept = self._table.filter(pa.array(selection))
+        return PretokenCounts(kept, self.metadata, self.groups)
+
     def top(self, number: int) -> PretokenCounts:
         """Return the most frequent pre-tokens; of equally frequent ones those that sort first.
 
@@ -670,16 +678,35 @@ def _read_file(file: Path) -> tuple[pa.Table, dict[str, str], tuple[Group, ...]]
             f"{file}: expected contents of the checksum {digest[:32]}, found {computed}; the file "
             "is damaged: restore it, or count again"
         )
-    pretokens = table["pretoken"].combine_chunks()
+    _check_ascending(table, str(file))
+    return table, metadata, groups
+
+
+def read_rows(table: pa.Table, where: str) -> PretokenCounts:
+    """Return some consecutive rows of a file of counts, with its metadata and all of its groups.
+
+    Args:
+        table: The rows, as the file contains them, with the metadata of the file.
+        where: Name of the file, for errors.
+
+    Raises:
+        FormatError: the rows are not those of a file of counts.
+    """
+    rows, metadata, groups = _check_table(table, where)
+    _check_ascending(rows, where)
+    return PretokenCounts(rows, metadata, groups)
+
+
+def _check_ascending(table: pa.Table, where: str) -> None:
+    pretokens = one_array(table["pretoken"])
     ascending = pc.less(pretokens[:-1], pretokens[1:]) if len(pretokens) > 1 else pa.array([True])
     if not pc.all(ascending).as_py():
         row = pc.index(ascending, False).as_py() + 1
         raise FormatError(
-            f"{file}, row {row}: expected each pre-token once, in ascending order, found "
+            f"{where}, row {row}: expected each pre-token once, in ascending order, found "
             f"{pretokens[row].as_py()[:40]!r} after {pretokens[row - 1].as_py()[:40]!r}; restore "
             "the file, or read it with pyarrow and give the table to from_arrow"
         )
-    return table, metadata, groups
 
 
 def _digest(table: pa.Table, metadata: Mapping[str, str], groups: Sequence[Group]) -> str:

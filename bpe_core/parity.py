@@ -19,12 +19,14 @@ from bpe_core._native import MergeLearner
 from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.mixtures import check_names, name_groups
+from bpe_core.short_repr import short_repr
 
 __all__ = ["ParityRules"]
 
 _MOST_GROUPS: Final = 1024
 
 
+@short_repr
 @dataclass(frozen=True, kw_only=True)
 class ParityRules:
     """Rules of parity-aware training. Groups of counts with the same name are one group.

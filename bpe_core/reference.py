@@ -60,6 +60,7 @@ __all__ = [
     "merge_pair",
     "merges_of_tokens",
     "printable_stand_ins",
+    "prune_merges",
     "split_documents",
     "split_pretokens",
     "split_special",
@@ -832,16 +833,47 @@ def apply_ranks(pretoken: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
 
 
 def _merge_lowest(word: list[bytes], rank_of: Callable[[Pair], int | None]) -> list[bytes]:
-    while True:
-        places = [
-            (rank, i)
-            for i, pair in enumerate(pairwise(word))
-            if (rank := rank_of(pair)) is not None
-        ]
-        if not places:
-            return word
-        _, i = min(places)
-        word[i : i + 2] = [word[i] + word[i + 1]]
+    while _merge_lowest_once(word, rank_of) is not None:
+        pass
+    return word
+
+
+def _merge_lowest_once(word: list[bytes], rank_of: Callable[[Pair], int | None]) -> bytes | None:
+    """Merge the leftmost pair of the lowest rank; return the result, None if no pair has a rank."""
+    places = [
+        (rank, i) for i, pair in enumerate(pairwise(word)) if (rank := rank_of(pair)) is not None
+    ]
+    if not places:
+        return None
+    _, i = min(places)
+    word[i : i + 2] = [word[i] + word[i + 1]]
+    return word[i]
+
+
+def prune_merges(merges: Sequence[Pair], kept: Collection[bytes]) -> list[Pair]:
+    """Return the merges of a tokenizer that keeps some of its tokens.
+
+    A token keeps the tokens that the merges of its own bytes make on the way to it. The merges
+    between tokens that are left stay, in their order.
+
+    Args:
+        merges: Merges in order of rank.
+        kept: Tokens to keep; single bytes always stay.
+
+    Example:
+        >>> prune_merges([(b"a", b"b"), (b"b", b"c"), (b"ab", b"c")], {b"abc"})
+        [(b'a', b'b'), (b'ab', b'c')]
+    """
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    left = {bytes([byte]) for byte in range(256)} | set(kept)
+    for token in kept:
+        made: set[bytes] = set()
+        word = [bytes([byte]) for byte in token]
+        while (step := _merge_lowest_once(word, ranks.get)) is not None:
+            made.add(step)
+        if word == [token]:
+            left |= made
+    return [pair for pair in merges if {*pair, b"".join(pair)} <= left]
 
 
 def decode(ids: Iterable[int], vocab: Mapping[int, bytes], errors: str = "replace") -> str:

@@ -79,9 +79,9 @@ def make_superword_runs(model: TokenizerModel) -> SuperwordRuns:
     return SuperwordRuns(words, chunks, *flatten(model.token_bytes.filter(is_one)), MOST_RUN_WORDS)
 
 
-def superword_metadata(model: TokenizerModel) -> dict[str, str]:
-    """Return what metadata of counted runs say of the tokenizer of the first round."""
-    return {"superwords": model.fingerprint, "run_words": str(MOST_RUN_WORDS)}
+def superword_metadata(fingerprint: str) -> dict[str, str]:
+    """Return the metadata of runs counted with the tokenizer of this fingerprint."""
+    return {"superwords": fingerprint, "run_words": str(MOST_RUN_WORDS)}
 
 
 def count_superwords(
@@ -121,7 +121,7 @@ def count_superwords(
     )
     runs = make_superword_runs(model)
     counts = count_by_rules(source, rules, errors, num_threads, runs=runs)
-    counts.metadata.update(superword_metadata(model))
+    counts.metadata.update(superword_metadata(model.fingerprint))
     return counts
 
 

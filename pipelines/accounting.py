@@ -95,6 +95,15 @@ class DocumentTotals:
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
 
+    def subtract(self, other: DocumentTotals) -> None:
+        """Subtract the totals of a part, as far as they are known."""
+        for name in NUMBERS:
+            setattr(self, name, max(getattr(self, name) - getattr(other, name), 0))
+        self.hash_sum = sum_hashes((self.hash_sum, -other.hash_sum))
+        self.bad_files -= other.bad_files
+        left = {reason: n - other.reasons.get(reason, 0) for reason, n in self.reasons.items()}
+        self.reasons = {reason: number for reason, number in left.items() if number > 0}
+
     @classmethod
     def sum_of(cls, parts: Iterable[DocumentTotals]) -> DocumentTotals:
         """Return the totals of the whole with these parts."""

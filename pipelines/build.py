@@ -45,6 +45,7 @@ from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
 from pipelines.stages.sizes import check_compares, compare_sizes
 from pipelines.stages.summary import BuildPlan, BuildSummary
+from pipelines.stages.superwords import discard_superwords
 from pipelines.stages.train import discard_tokenizer
 from pipelines.stages.train import train as train_stage
 from pipelines.storage.directory import Directory
@@ -104,7 +105,8 @@ def train(
     checked = _read(config)
     check_trains(checked)
     context = BuildContext.of(checked, "train", beam_args, no_wait=no_wait, take_over=take_over)
-    return _run_stage(context, train_stage, [discard_tokenizer] if restart else [], progress)
+    discards = [discard_tokenizer, discard_superwords]
+    return _run_stage(context, train_stage, discards if restart else [], progress)
 
 
 def encode(
@@ -186,7 +188,8 @@ def build(
         redone=(COUNT, ENCODE) if restart else (),
     )
     trains = checked.tokenizer.path is None
-    trained = [discard_tokenizer, discard_counts] if trains else [discard_imported]
+    discard_trained = [discard_tokenizer, discard_superwords, discard_counts]
+    trained = discard_trained if trains else [discard_imported]
     discards = [discard_tokens, *trained]
     return _run_stage(context, encode_stage, discards if restart else [], progress)
 

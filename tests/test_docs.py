@@ -186,7 +186,9 @@ def test_commands_are_understood() -> None:
         if hasattr(command, "commands"):
             command, depth = command.commands[words[2]], 3
         with command.make_context(words[depth - 1], words[depth:]) as context:
-            assert {"config", "source", "output", "tokenizer"} & context.params.keys(), line
+            assert {"config", "source", "output", "tokenizer", "counts"} & context.params.keys(), (
+                line
+            )
         checked += 1
     assert checked
 

@@ -44,8 +44,11 @@ LATE: dict[str, str] = {
             "build": ("plan", "_run"),
             "dataset": ("export", "verify", "inspect", "rejects", "report"),
             "analysis": ("sizes", "evaluate", "explain", "why"),
-            "counts": ("export",),
-            "tokenizer": ("convert",),
+            "counts": (
+                *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
+                *("export", "_open", "_combine"),
+            ),
+            "tokenizer": ("convert", "prune"),
             "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),
             "config": ("init", "_encode_with", "schema"),
         }.items()
@@ -54,6 +57,7 @@ LATE: dict[str, str] = {
     **dict.fromkeys(
         (
             "pipelines/config/tokenizer.py:TokenizerConfig.effective_pattern",
+            "pipelines/config/tokenizer.py:TokenizerConfig._superwords_problems",
             "pipelines/config/values.py:check_pattern",
         ),
         "a configuration with a pattern by name is read without compiling any",

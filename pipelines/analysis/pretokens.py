@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bpe_core._native import Encoder
 from bpe_core.buffers import from_arrow, to_arrow
 from bpe_core.counts import PretokenCounts
+from bpe_core.errors import BpeError
 from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import check_counted_as_encoded, make_pretoken_encoder
 from pipelines.errors import DamagedOutputError
@@ -25,7 +26,13 @@ from pipelines.manifest.models import CountsManifest
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 
-__all__ = ["CountedPretoken", "PretokensWithToken", "find_pretokens", "groups_to_json"]
+__all__ = [
+    "CountedPretoken",
+    "PretokensWithToken",
+    "find_pretokens",
+    "groups_to_json",
+    "read_row_groups",
+]
 
 # Source and value of a group of counts; see `bpe_core.counts`.
 GroupKey: TypeAlias = "tuple[str, str | None]"
@@ -111,20 +118,37 @@ def find_pretokens(
         token=model.token_bytes[row].as_py(),
         limit=limit,
     )
+    read_row_groups(model, directory, counts, lambda *group: search.add_row_group(found, *group))
+    return found
+
+
+def read_row_groups(
+    model: TokenizerModel,
+    directory: Directory,
+    counts: CountsManifest,
+    add: Callable[[pq.ParquetFile, int], None],
+) -> None:
+    """Call a function with each row group of the counts: its file, and its number there.
+
+    Raises:
+        TrainingError: the text was counted in another way than the tokenizer splits it.
+        DamagedOutputError: a shard is missing or damaged.
+    """
     for shard in counts.shards:
         with _reading(directory, shard), open_parquet(directory, shard.name, shard.bytes) as file:
             check_counted_as_encoded(
                 model, PretokenCounts.from_mapping({}, footer_of(file)), "the tokenizer"
             )
             for number in range(file.num_row_groups):
-                search.add_row_group(found, file, number)
-    return found
+                add(file, number)
 
 
 @contextmanager
 def _reading(directory: Directory, shard: ShardEntry) -> Iterator[None]:
     try:
         yield
+    except BpeError:
+        raise
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise DamagedOutputError(
             "A shard of the counts cannot be read.",

@@ -11,14 +11,14 @@ from bpe_core.model import TokenizerModel
 from bpe_core.short_repr import short_repr
 from pipelines.dataset.reading import TokenDataset
 from pipelines.dataset.tokenizers import find_model
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
 from pipelines.manifest.stage import COUNT, load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.sources import is_published
 
-__all__ = ["Subject", "open_subject"]
+__all__ = ["Subject", "open_counted", "open_subject"]
 
 
 @short_repr
@@ -78,3 +78,29 @@ def open_subject(location: str, storage_options: Mapping[str, Any] | None = None
         counts=counts,
         dataset=dataset,
     )
+
+
+def open_counted(
+    location: str, model: TokenizerModel, storage_options: Mapping[str, Any] | None = None
+) -> Subject:
+    """Return a tokenizer with the counts of an output, whose own tokenizer may be another.
+
+    Args:
+        location: path or URL of the output.
+        model: the tokenizer.
+        storage_options: options of the output's file system.
+
+    Raises:
+        InputError: there are no counts.
+    """
+    output = Directory(url=location, storage_options=storage_options or {})
+    counts = load_manifest(COUNT, output / "counts")
+    if counts is None:
+        raise InputError(
+            "There are no counts.",
+            expected="the output of a build, with finished counts",
+            found="no counts/manifest.json",
+            where=location,
+            hint="Count the corpus by the tokenizer's pattern: `beam-bpe count CONFIG`.",
+        )
+    return Subject(location=location, model=model, output=output, counts=counts)

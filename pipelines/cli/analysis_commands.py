@@ -219,8 +219,19 @@ def explain(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Maximum number of pre-tokens to show.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Maximum number of pre-tokens, or suspects, to show."
+        ),
     ] = 10,
+    suspects: Annotated[
+        bool,
+        typer.Option(
+            "--suspects",
+            help="List tokens that look like mistakes instead: those that encoding cannot reach, "
+            "never or hardly uses, or that one source alone has.",
+        ),
+    ] = False,
     documents: Annotated[
         bool,
         typer.Option(
@@ -235,19 +246,29 @@ def explain(
 ) -> None:
     """Explain a token: its merges, its pre-tokens and documents, its use."""
     with leave_at_once(), report_errors(debug):
-        if sum(given is not None for given in (token, token_id, token_bytes)) != 1:
+        given = [option is not None for option in (token, token_id, token_bytes)]
+        if sum([*given, suspects]) != 1:
             raise ConfigError(
                 "It is not clear which token to explain.",
-                expected="one of TOKEN, --id N and --bytes HEX",
+                expected="one of TOKEN, --id N, --bytes HEX and --suspects",
                 hint="`beam-bpe explain --help` explains them.",
             )
         wanted = None if token_bytes is None else _parse_hex(token_bytes)
         with display(f"reading {output}", brief=True):
             from pipelines.analysis.explain import explain_token, find_token
             from pipelines.analysis.subjects import open_subject
+            from pipelines.analysis.suspects import find_suspects
             from pipelines.exports.export import read_storage_options
 
             subject = open_subject(output, read_storage_options(storage_options))
+            listed = find_suspects(subject) if suspects else None
+        if listed is not None:
+            if as_json:
+                print_json(listed.to_json())
+            else:
+                typer.echo(listed.format(limit))
+            return
+        with display(f"reading {output}", brief=True):
             found = find_token(subject.model, text=token, token_id=token_id, token=wanted)
             explained = explain_token(subject, found, limit=limit, documents=documents)
         if as_json:

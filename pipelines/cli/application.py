@@ -113,6 +113,7 @@ for _command in (
     with_output(build_commands.add),
     with_output(build_commands.replay),
     with_output(tokenizer_commands.convert),
+    with_output(tokenizer_commands.prune),
     with_output(text_commands.tokenize, shows_progress=False),
     with_output(text_commands.count_tokens, shows_progress=False),
     with_output(dataset_commands.export),
@@ -128,7 +129,20 @@ for _command in (
 ):
     app.command(cls=_Command)(_command)
 
-_counts = typer.Typer(help="Compute with the counts of builds.", no_args_is_help=True)
-for _command in (counts_commands.export,):
+_counts = typer.Typer(
+    help="Combine the counts of corpora, and show or print what they contain. No corpus is read.",
+    no_args_is_help=True,
+)
+for _command in (
+    with_output(counts_commands.merge),
+    with_output(counts_commands.subtract),
+    with_output(counts_commands.scale),
+    with_output(counts_commands.prune),
+    with_output(counts_commands.filter),
+    counts_commands.top,
+    counts_commands.diff,
+    counts_commands.show,
+    counts_commands.export,
+):
     _counts.command(cls=_Command)(_command)
 app.add_typer(_counts, name="counts")

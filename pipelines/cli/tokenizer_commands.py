@@ -1,4 +1,4 @@
-"""The command that converts tokenizers."""
+"""The commands that make tokenizers of others: convert, prune."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from pipelines.choices import TokenizerFormat, WrittenTokenizerFormat
-from pipelines.cli.options import Debug
-from pipelines.cli.output import print_result
-from pipelines.cli.process import report_errors
+from pipelines.cli.options import Debug, Json, StorageOptions, parse_number
+from pipelines.cli.output import display, print_json, print_result
+from pipelines.cli.process import leave_at_once, report_errors
+from pipelines.errors import ConfigError
 
 
 def convert(
@@ -84,3 +85,77 @@ def convert(
             sample=sample,
         )
         print_result(format_conversion(convert(request)))
+
+
+def prune(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUTPUT_OR_TOKENIZER",
+            help="The output of a build; or a byte-level tokenizer that `convert` reads, with "
+            "--counts.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", metavar="DIR", help="Directory to write the result to.", show_default=False
+        ),
+    ],
+    keep_used: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_number,
+            metavar="N",
+            help="Keep tokens that are used at least N times, and the tokens that they are made "
+            "of.",
+            show_default=False,
+        ),
+    ] = None,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_number,
+            metavar="N",
+            help="Keep the most used tokens, N ids at most, special tokens included.",
+            show_default=False,
+        ),
+    ] = None,
+    counts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUTPUT",
+            help="The output whose counts are used, counted by the tokenizer's pattern.",
+            show_default="the token files, or else the counts, of the first argument",
+        ),
+    ] = None,
+    storage_options: StorageOptions = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a tokenizer without the tokens that a corpus hardly uses, and the map of its ids."""
+    with leave_at_once(), report_errors(debug):
+        if (keep_used is None) == (vocab_size is None):
+            raise ConfigError(
+                "It is not clear which tokens to keep.",
+                expected="one of --keep-used N and --vocab-size N",
+            )
+        with display(f"reading {source}", brief=True):
+            from pipelines.analysis.prune import prune
+            from pipelines.analysis.subjects import open_counted, open_subject
+            from pipelines.exports.export import output_directory, read_storage_options
+
+            options = read_storage_options(storage_options)
+            subject = open_subject(source, options)
+            pruned = prune(
+                subject,
+                output_directory(output, storage_options),
+                keep_used=keep_used,
+                vocab_size=vocab_size,
+                counted=None if counts is None else open_counted(counts, subject.model, options),
+            )
+        if as_json:
+            print_json(pruned.to_json())
+        else:
+            print_result(str(pruned))

@@ -59,9 +59,10 @@ def tokenizer_configuration(config: BuildConfig, shards: int) -> dict[str, Any]:
         **counts_configuration(config, shards),
         "tokenizer": {
             **config.tokenizer.model_dump(
-                mode="json", exclude={"path", "train_where", *_ADDED_LATER}
+                mode="json", exclude={"path", "train_where", "superwords", *_ADDED_LATER}
             ),
             **_set_rules(config, training=True),
+            **_superwords(config),
         },
     }
 
@@ -94,6 +95,15 @@ def _set_rules(config: BuildConfig, *, training: bool) -> dict[str, Any]:
     if "base" in keys and (base := config.tokenizer.base_model) is not None:
         keys["base"] = base.fingerprint
     return {key: value for key, value in keys.items() if key != "rules" or value != {}}
+
+
+def _superwords(config: BuildConfig) -> dict[str, Any]:
+    """Return the section about superwords with its size filled in, if there is one."""
+    superwords = config.tokenizer.superwords
+    if superwords is None:
+        return {}
+    before = config.tokenizer.first_round.vocab_size
+    return {"superwords": {"max_words": superwords.max_words, "vocab_size_before": before}}
 
 
 def _sources(config: BuildConfig, leave_out: set[str]) -> list[dict[str, Any]]:

@@ -55,6 +55,19 @@ class RulesConfig(Section):
     )
 
 
+class SuperwordsConfig(Section):
+    """A second round of training, on runs of words, that makes tokens of several words."""
+
+    max_words: Annotated[int, Field(ge=2, le=64)] = Field(
+        default=4, description="Maximum number of words and signs in one token."
+    )
+    vocab_size_before: Number | None = Field(
+        default=None,
+        description="Number of ids after the first round, of the `vocab_size` ids in all. null: "
+        "nine tenths of vocab_size.",
+    )
+
+
 class TokenizerConfig(Section):
     """The tokenizer: rules of its training, or the location of a finished one (`path`)."""
 
@@ -189,6 +202,11 @@ class TokenizerConfig(Section):
     forbidden_tokens: Annotated[tuple[Text, ...], Strict(False)] = Field(
         default=(), description="Tokens that merges must not make."
     )
+    superwords: SuperwordsConfig | None = Field(
+        default=None,
+        description="Learn tokens of several words, too, from a second count of the corpus "
+        "(docs/superwords.md); null: none.",
+    )
     train_where: Literal["launcher", "worker"] = Field(
         default="launcher",
         description="Process that learns the merges: the launcher (the beam-bpe command itself), "
@@ -206,6 +224,7 @@ class TokenizerConfig(Section):
             *self._unit_problems(),
             *self._vocab_size_problems(),
             *self._rules_problems(),
+            *self._superwords_problems(),
             *self._base_problems(),
             *self._parity_problems(),
         ]
@@ -248,6 +267,17 @@ class TokenizerConfig(Section):
     def with_vocab_size(self, size: int) -> Self:
         """Return the configuration for one tokenizer of a size."""
         return self.model_copy(update={"vocab_size": size})
+
+    @property
+    def first_round(self) -> Self:
+        """Return the configuration of the first round of training, without superwords."""
+        assert self.superwords is not None
+        size = self.superwords.vocab_size_before or self._least_and_nine_tenths()
+        return self.model_copy(update={"vocab_size": size, "superwords": None})
+
+    def _least_and_nine_tenths(self) -> int:
+        least = BYTE_TOKENS + len(self.special_tokens)
+        return max(least, self.largest_vocab_size * 9 // 10)
 
     @property
     def effective_pattern(self) -> str:
@@ -367,6 +397,53 @@ class TokenizerConfig(Section):
                     found=f"pattern: {describe_value(self.pattern)}",
                     hint=f"{error}.",
                 )
+
+    def _superwords_problems(self) -> Iterator[Problem]:
+        if self.superwords is None:
+            return
+        if self.unit == "character":
+            yield Problem(
+                ("superwords",),
+                expected="tokenizer.unit: byte for this key",
+                found=f"unit: {self.unit}",
+                hint="Remove superwords, or set tokenizer.unit: byte.",
+            )
+            return
+        if isinstance(self.vocab_size, tuple):
+            yield Problem(
+                ("vocab_size",), expected="one number with superwords", found="several numbers"
+            )
+            return
+        if self.train_where == "worker":
+            yield Problem(
+                ("train_where",), expected="launcher with superwords", found=self.train_where
+            )
+        if self.base is not None:
+            yield Problem(
+                ("base",), expected="null with superwords", found=describe_value(self.base)
+            )
+        if self.parity is not None:
+            yield Problem(("parity",), expected="null with superwords", found="parity")
+        before = self.superwords.vocab_size_before
+        least = BYTE_TOKENS + len(self.special_tokens)
+        if before is not None and not least <= before <= self.vocab_size:
+            yield Problem(
+                ("superwords", "vocab_size_before"),
+                expected=f"{least:,} (256 bytes and the special tokens) to vocab_size, "
+                f"{self.vocab_size:,}",
+                found=f"{before:,}",
+            )
+        from bpe_core.patterns import superword_pattern  # slow to import
+
+        try:
+            superword_pattern(self.effective_pattern)
+        except InvalidPatternError as error:
+            yield Problem(
+                ("superwords",),
+                expected="a named pattern that splits text into words",
+                found=f"pattern: {describe_value(self.pattern)}",
+                hint=f"{error}.",
+            )
 
     def _parity_problems(self) -> Iterator[Problem]:
         if self.parity is None:

@@ -22,6 +22,7 @@ _LONGEST_TOKEN = 24
 # Work of each stage while it is done, and when it is done.
 WORK: Final = {
     "count": ("counting", "counted"),
+    "superwords": ("counting superwords", "counted superwords"),
     "train": ("training", "trained"),
     "import": ("importing the tokenizer", "imported the tokenizer"),
     "encode": ("encoding", "encoded"),

@@ -18,7 +18,8 @@ from pipelines.counting.commits import (
 )
 from pipelines.counting.jobs import CountJob, CountRules, Section
 from pipelines.counting.load import load_counts
-from pipelines.counting.shards import merge_shard, shard_name, write_shard
+from pipelines.counting.shard_files import shard_name
+from pipelines.counting.shards import merge_shard, write_shard
 from pipelines.counting.table import PretokenCounter
 
 __all__ = [

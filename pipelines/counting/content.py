@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bpe_core.count_groups import Group
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
-from pipelines.counting.shards import shard_name
+from pipelines.counting.shard_files import shard_name
 from pipelines.manifest.entries import GroupName, ShardRecord
 from pipelines.manifest.models import CountsContent
 

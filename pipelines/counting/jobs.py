@@ -14,12 +14,22 @@ from bpe_core.count_groups import MAX_GROUPS, Group
 from bpe_core.counts import FORMAT_VERSION, GROUPED_FORMAT_VERSION, normalization_metadata
 from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import short_repr
+from bpe_core.superwords import superword_metadata
 from pipelines.errors import AccountingError, IncompleteCountsError, InputError
 from pipelines.readers.tasks import SourceReading
 from pipelines.rejects.thresholds import RejectLimit
 from pipelines.storage.directory import Directory
 
 _RANK_BYTES: Final = 4
+
+
+@short_repr
+@dataclass(frozen=True, kw_only=True)
+class FirstRound:
+    """The tokenizer of the first round: its directory, and its fingerprint."""
+
+    directory: Directory
+    fingerprint: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +41,7 @@ class CountRules:
         runs: Directory of the sorted runs, which no other count uses.
         pattern, special_tokens: How text is split into pre-tokens.
         normalizer, normalize_quotes: Normalization of the text between special tokens.
+        superwords: The tokenizer whose runs of words are counted, or None to count pre-tokens.
         shards: Number of shards.
         memory: Bytes that the tables of one process may use together.
         max_pretoken_bytes: Length of the longest pre-token to count.
@@ -50,6 +61,7 @@ class CountRules:
     on_long_pretoken: str
     normalizer: str | None = None
     normalize_quotes: bool = False
+    superwords: FirstRound | None = None
     sources: tuple[str, ...] = ()
     group_by: str | None = None
     document_frequency: bool = False
@@ -104,6 +116,7 @@ class CountRules:
             "special_tokens": json.dumps(self.special_tokens, ensure_ascii=False),
             "unicode_version": resolve_pattern(self.pattern).unicode_version,
             **normalization_metadata(self.normalizer, self.normalize_quotes),
+            **({} if self.superwords is None else superword_metadata(self.superwords.fingerprint)),
             **({} if self.group_by is None else {"group_by": self.group_by}),
         }
 

@@ -12,17 +12,22 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import CountMerger
-from bpe_core.count_groups import MAX_GROUPS, Group, groups_to_text
-from bpe_core.counts import columns_to_file, file_schema
+from bpe_core.count_groups import MAX_GROUPS, Group
 from bpe_core.errors import BpeError
 from pipelines.accounting import DocumentTotals, sum_hashes
 from pipelines.counting.jobs import CountRules, Expected, Section
+from pipelines.counting.shard_files import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ENTRIES,
+    ROW_GROUP_ROWS,
+    CountColumns,
+    CountsFile,
+    shard_name,
+)
 from pipelines.errors import IncompleteCountsError, OutputError, PipelineError
 from pipelines.manifest.entries import GroupName
 from pipelines.manifest.names import new_run_name
@@ -35,12 +40,8 @@ MERGED_AT_ONCE: Final = 256
 _BUFFER_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 256 << 10
 _SMALLEST_CHUNK_BYTES: Final = 16 << 10
-_ROW_GROUP_ROWS: Final = 1 << 17
-_ROW_GROUP_BYTES: Final = 8 << 20
-_ROW_GROUP_ENTRIES: Final = 1 << 20
-_DICTIONARIES: Final = ["groups.list.element.source", "groups.list.element.value"]
 _GROUP_TOTALS: Final = ("distinct_pretokens", "pretokens", "bytes")
-_LIMITS: Final = (_ROW_GROUP_ROWS, _ROW_GROUP_BYTES, _ROW_GROUP_ENTRIES)
+_LIMITS: Final = (ROW_GROUP_ROWS, ROW_GROUP_BYTES, ROW_GROUP_ENTRIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +104,6 @@ class Descriptor:
     def read_all(cls, texts: Iterable[bytes]) -> list[Descriptor]:
         """Return the descriptors of a shard, without the empty text that every shard gets."""
         return [cls.from_bytes(text) for text in texts if text]
-
-
-def shard_name(shard: int, shards: int) -> str:
-    """Return the name of a shard's file."""
-    return f"shard-{shard:05d}-of-{shards:05d}.parquet"
 
 
 def merge_shard(
@@ -283,63 +279,23 @@ def _merge_until_few(
 def _write_file(
     rules: CountRules, shard: int, sections: Sequence[Section], corpus: str
 ) -> dict[str, Any]:
-    name = shard_name(shard, rules.shards)
-    rows = count = 0
     merger = SectionMerger(rules, sections)
-    with rules.counts.write(name) as file:
-        schema = file_schema(
+    with CountsFile(
+        rules.counts,
+        shard_name(shard, rules.shards),
+        {**rules.metadata, "corpus": corpus, "shard": f"{shard} of {rules.shards}"},
+        CountColumns(
             grouped=rules.grouped,
+            groups=tuple(merger.groups),
             by_value=rules.group_by is not None,
             documents=rules.document_frequency,
-        )
-        with pq.ParquetWriter(
-            pa.PythonFile(file, "w"),
-            schema.with_metadata(_metadata(rules, merger.groups, shard, corpus)),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=_DICTIONARIES if rules.grouped else False,
-            write_statistics=False,
-            column_encoding=_encodings(rules),
-        ) as writer:
-            # Row groups depend on the merged sequence alone, so that files do not show how it was
-            # counted.
-            for columns in merger.rows():
-                table = columns_to_file(columns, merger.groups, schema)
-                writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
-                rows += len(columns[2])
-                count += sum(columns[2].tolist())
-            writer.add_key_value_metadata(
-                {"bpe.totals": json.dumps({"rows": rows, "pretokens": count})}
-            )
-    return {
-        "name": name,
-        "rows": rows,
-        "pretokens": count,
-        "bytes": file.size,
-        "xxh3_128": file.hexdigest,
-        **({"groups": list(merger.totals())} if rules.grouped else {}),
-    }
-
-
-def _encodings(rules: CountRules) -> dict[str, str]:
-    numbers = ["count", "documents"] if rules.document_frequency else ["count"]
-    of_groups = [f"groups.list.element.{name}" for name in numbers] if rules.grouped else []
-    return {
-        "pretoken": "DELTA_BYTE_ARRAY",
-        **dict.fromkeys([*numbers, *of_groups], "DELTA_BINARY_PACKED"),
-    }
-
-
-def _metadata(
-    rules: CountRules, groups: Sequence[Group], shard: int, corpus: str
-) -> dict[str, str]:
-    return {
-        "bpe.format": rules.file_format,
-        **{f"bpe.{key}": value for key, value in rules.metadata.items()},
-        **({"bpe.groups": groups_to_text(groups)} if rules.grouped else {}),
-        "bpe.corpus": corpus,
-        "bpe.shard": f"{shard} of {rules.shards}",
-    }
+        ),
+    ) as file:
+        # Row groups depend on the merged sequence alone, so that files do not show how it was
+        # counted.
+        for columns in merger.rows():
+            file.write(columns)
+    return {**file.entry(), **({"groups": list(merger.totals())} if rules.grouped else {})}
 
 
 class _SectionReader:

@@ -21,6 +21,7 @@ from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
 from pipelines.batches import DocumentBatch
+from pipelines.counting.first_round import load_runs
 from pipelines.counting.jobs import CountRules, Section
 from pipelines.counting.shards import merge_document_runs
 from pipelines.errors import InputError
@@ -53,6 +54,7 @@ class PretokenCounter:
         tokens = [token.encode() for token in rules.special_tokens]
         self._specials = special_set(rules.special_tokens)
         self._normalizer = native_normalizer(rules.normalizer, rules.normalize_quotes)
+        runs = None if rules.superwords is None else load_runs(rules.superwords)
         self._table, self._long_document = (
             PretokenTable(
                 pattern.scanner,
@@ -60,6 +62,7 @@ class PretokenCounter:
                 rules.max_pretoken_bytes,
                 normalizer=self._normalizer,
                 counts_documents=rules.document_frequency,
+                runs=runs,
             )
             for _ in range(2)
         )

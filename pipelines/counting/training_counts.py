@@ -35,6 +35,7 @@ from pipelines.counting.load import Shards
 from pipelines.errors import ConfigError
 from pipelines.storage.directory import Directory
 
+_NO_ROWS: Final = PretokenCounts.from_mapping({}).to_arrow().replace_schema_metadata(None)
 _ENTRY_BYTES: Final = 64  # a count of a group: in the columns, as they are joined, and in training
 
 
@@ -179,7 +180,7 @@ def _check_columns(file: pq.ParquetFile, names: list[str]) -> None:
 
 
 def _join(tables: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables).combine_chunks()
+    return pa.concat_tables(tables or [_NO_ROWS]).combine_chunks()
 
 
 # --- mixtures

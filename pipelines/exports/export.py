@@ -263,7 +263,8 @@ def _check_destination(dataset: TokenDataset, directory: Directory) -> None:
     if dataset.output.is_local and directory.is_local:
         output = os.path.realpath(dataset.output.local_path(""))
         destination = os.path.realpath(directory.local_path(""))
-    folders = [f"{output}/{name}" for name in ("counts", "tokenizer", "tokens", "rejects")]
+    written = ("counts", "superwords", "tokenizer", "tokens", "rejects")
+    folders = [f"{output}/{name}" for name in written]
     inside = any(f"{destination}/".startswith(f"{folder}/") for folder in folders)
     if destination == output or inside:
         raise ConfigError(

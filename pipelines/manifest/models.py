@@ -32,7 +32,7 @@ from pipelines.manifest.records import Corpus, Digest, Number, Record, fits, loa
 from pipelines.versions import deciding_versions
 
 FORMAT_VERSION: Final = 2
-StageDirectory: TypeAlias = Literal["counts", "tokenizer", "tokens"]
+StageDirectory: TypeAlias = Literal["counts", "superwords", "tokenizer", "tokens"]
 
 
 class _ConfiguredSource(Record):
@@ -291,6 +291,34 @@ class TokenizerContent(TrainedFiles):
         yield "", self
 
 
+class SuperwordsManifest(CountsContent, _StageOfSizes):
+    """`superwords/manifest.json`: the tokenizer of the first round, and the runs counted with it.
+
+    Its totals of pre-tokens are those of the runs.
+    """
+
+    directory_name: ClassVar[StageDirectory] = "superwords"
+
+    stage: Literal["superwords"]
+    tokenizer: Annotated[
+        str,
+        Field(
+            pattern=r"^[0-9a-f]{32}$",
+            description="Fingerprint of the tokenizer of the first round.",
+        ),
+    ]
+    vocab_size: Annotated[Number, Field(description="Number of its ids.")]
+    tokenizer_files: Annotated[list[FileEntry], Field(min_length=1, description="Its files.")]
+
+    def listed_files(self) -> Iterator[tuple[str, FileEntry]]:
+        """Yield the shards, and the files of the tokenizer."""
+        yield from (("superwords", shard) for shard in self.shards)
+        yield from (("superwords", file) for file in self.tokenizer_files)
+
+
+Counted: TypeAlias = CountsManifest | SuperwordsManifest
+
+
 class TokenizerManifest(TokenizerContent, _StageOfSizes):
     """`tokenizer/manifest.json`."""
 
@@ -432,7 +460,8 @@ class FirstTokensManifest(Record):
 
 
 MANIFESTS: Final[Mapping[StageDirectory, type[Manifest]]] = {
-    model.directory_name: model for model in (CountsManifest, TokenizerManifest, TokensManifest)
+    model.directory_name: model
+    for model in (CountsManifest, SuperwordsManifest, TokenizerManifest, TokensManifest)
 }
 
 

@@ -33,7 +33,7 @@ _PLAN: Final = r"[0-9a-f]{32}"
 COMMIT_FILE: Final = re.compile(r"commit-[0-9a-f]{32}\.json")
 RUN_FILES: Final = (
     rf"{_PLAN}/({RUN_FILE.pattern}|{COMMIT_FILE.pattern}|"
-    r"shard-\d{5,}-of-\d{5,}\.parquet\.json)"
+    r"shard-\d{5,}-of-\d{5,}\.parquet\.json|count-\d{5,}-of-\d{5,}\.parquet)"
 )
 ENTRY_FILE: Final = re.compile(r"\d{5,}-of-\d{5,}\.json")
 ENTRY_FILES: Final = rf"{_PLAN}/\d{{5,}}-of-\d{{5,}}\.(json|(statistics|taken|carried)\.parquet)"

@@ -45,6 +45,7 @@ from pipelines.manifest.models import (
     ImportedManifest,
     Manifest,
     StageDirectory,
+    SuperwordsManifest,
     TokenizerManifest,
     TokensManifest,
 )
@@ -100,6 +101,7 @@ class Stage(Generic[_M]):
 
 
 COUNT: Final = Stage(name="count", manifest=CountsManifest)
+SUPERWORDS: Final = Stage(name="superwords", manifest=SuperwordsManifest)  # a part of training
 TRAIN: Final = Stage(name="train", manifest=TokenizerManifest)
 IMPORT: Final = Stage(name="import", manifest=ImportedManifest)
 ENCODE: Final = Stage(name="encode", manifest=TokensManifest, may_grow=True)
@@ -189,7 +191,7 @@ def has_finished_work(stage: Stage[Any], directory: Directory) -> bool:
     Tasks all of whose documents were rejected or empty do not count, so that a wrong field or
     compression can simply be corrected.
     """
-    if stage == COUNT:
+    if stage in (COUNT, SUPERWORDS):
         commits = _load_notes(directory / RUNS, COMMIT_FILE, CommitNote)
         return any(totals.documents for commit in commits for totals in commit.sources)
     if stage == ENCODE:
@@ -818,12 +820,13 @@ def _how_to_redo(stage: Stage[Any], directory: Directory, command: str | None) -
     """Return the smallest commands that make a stage and those after it again.
 
     Args:
-        stage: the stage; an import is a part of encoding.
+        stage: the stage; an import is a part of encoding, superwords are one of training.
         directory: its directory.
         command: command that the user ran, or None for that of the stage.
     """
     names = [known.name for known in STAGES]
-    first = names.index(ENCODE.name if stage == IMPORT else stage.name)
+    parts = {IMPORT.name: ENCODE.name, SUPERWORDS.name: TRAIN.name}
+    first = names.index(parts.get(stage.name, stage.name))
     reached = ENCODE.name if command in ("build", "add") else command
     last = names.index(reached) if reached in names else first
     redone = STAGES[first : max(first, last) + 1]

@@ -99,10 +99,12 @@ class BuildContext:
             return (self.command,)
         if self.command == "add":
             return ("encode",)
+        superwords = () if self.config.tokenizer.superwords is None else ("superwords",)
+        trains = ("count", *superwords, "train")
         if self.command == "train":
-            return ("count", "train")
+            return trains
         imports = () if self.output.imported is None else ("import",)
-        return (*(("count", "train") if self.config.tokenizer.path is None else imports), "encode")
+        return (*(trains if self.config.tokenizer.path is None else imports), "encode")
 
     def check(self) -> None:
         """Check inputs, output and Beam options before anything is written or removed."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from bpe_core.formats.outline import Outline
+from bpe_core.patterns import superword_pattern
 from pipelines.accounting import sum_hashes
 from pipelines.config import BuildConfig
 from pipelines.config.build import EncodeConfig
 from pipelines.config.fingerprints import tokens_configuration
 from pipelines.config.values import UINT16_IDS
-from pipelines.counting.jobs import CountJob
+from pipelines.counting.jobs import CountJob, FirstRound
 from pipelines.errors import ConfigError, shortened
 from pipelines.manifest.names import RUNS
 from pipelines.readers.tasks import (
@@ -115,12 +117,44 @@ def _most_documents(config: BuildConfig, plan: Plan) -> int | None:
     return most
 
 
-def count_readings(config: BuildConfig) -> tuple[SourceReading, ...]:
-    """Return the settings for reading each source to count it."""
+def superwords_job(
+    config: BuildConfig,
+    output: Output,
+    plan: Plan,
+    works: Sequence[TaskWork],
+    configuration: str,
+    fingerprint: str,
+    *,
+    shards: int,
+) -> CountJob:
+    """Return the job that counts runs of words with the tokenizer of the first round.
+
+    Args:
+        fingerprint: Fingerprint of this tokenizer.
+
+    The other arguments are those of `count_job`. Rejected documents are those of the first count;
+    they are noted among the scratch files.
+    """
+    job = count_job(config, output, plan, works, configuration, shards=shards)
+    runs = output.superwords / RUNS / job.plan_id
+    pattern = superword_pattern(config.tokenizer.effective_pattern)
+    return replace(
+        job,
+        counts=output.superwords,
+        runs=runs,
+        rejects=runs,
+        pattern=pattern,
+        readings=count_readings(config, pattern),
+        superwords=FirstRound(directory=output.superwords, fingerprint=fingerprint),
+    )
+
+
+def count_readings(config: BuildConfig, pattern: str | None = None) -> tuple[SourceReading, ...]:
+    """Return the settings for reading each source to count it, by a pattern if one is given."""
     tokenizer = config.tokenizer
     readings = source_readings(
         config.input,
-        tokenizer.effective_pattern,
+        pattern or tokenizer.effective_pattern,
         tokenizer.special_tokens,
         normalizer=tokenizer.normalization_form,
         normalize_quotes=tokenizer.normalize_quotes,

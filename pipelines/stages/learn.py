@@ -9,20 +9,27 @@ from typing import Any, Final
 
 import xxhash
 
-from bpe_core import BPETokenizer, CharBPETokenizer, train_characters_from_counts, train_from_counts
+from bpe_core import (
+    BPETokenizer,
+    CharBPETokenizer,
+    train_characters_from_counts,
+    train_from_counts,
+    train_superwords,
+)
 from bpe_core.counts import PretokenCounts
 from bpe_core.mixtures import Mixture
+from bpe_core.model import TokenizerModel
 from bpe_core.training import Progress, TrainingResult
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
 from pipelines.console import progress
 from pipelines.counting.training_counts import TrainingCounts, load_training_counts
-from pipelines.manifest.models import CountsContent, TokenizerContent
+from pipelines.manifest.models import CountsContent, SuperwordsManifest, TokenizerContent
 from pipelines.manifest.names import SIZES
 from pipelines.manifest.records import Record
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
-from pipelines.tokenizers.files import Model, save_tokenizer
+from pipelines.tokenizers.files import Model, load_model, save_tokenizer
 from pipelines.versions import deciding_versions
 
 # Contains a worker's entry until the launcher writes the manifest.
@@ -49,6 +56,14 @@ class Trained:
             stopped_because=result.explain_stop(),
             model=result.model,
         )
+
+
+@dataclass(frozen=True)
+class SecondRound:
+    """The finished first round: the directory of its tokenizer and runs, and their manifest."""
+
+    directory: Directory
+    manifest: SuperwordsManifest
 
 
 class _Entry(Record):
@@ -104,6 +119,7 @@ def learn(
     directory: Directory,
     counted: CountsContent,
     configuration: Mapping[str, Any],
+    second: SecondRound | None = None,
 ) -> TokenizerContent:
     """Learn the merges and write the tokenizers' files. Return the content of the manifest.
 
@@ -113,16 +129,22 @@ def learn(
         directory: Directory of the tokenizer.
         counted: Manifest of the counts, or its content.
         configuration: Canonical configuration of training.
+        second: The first round of training and its runs, to go on with; None to train alone.
     """
     progress.describe("loading counts")
-    pretokens = load_training_counts(counts, counted.to_json("shards", "fingerprint"), config)
+    place, found = (counts, counted) if second is None else (second.directory, second.manifest)
+    pretokens = load_training_counts(place, found.to_json("shards", "fingerprint"), config)
     ordinary = 256 * (config.unit == "byte")
     if config.base_model is not None:
         ordinary = len(config.base_model.token_ids)
     largest = config.largest_vocab_size
-    wanted = largest - len(config.special_tokens) - ordinary
+    start = len(config.special_tokens) + ordinary
+    wanted = largest - (start if second is None else second.manifest.vocab_size)
     with current_task("learning merges"), progress.show("training", wanted, local=True):
-        *smaller, trained = train_models(config, pretokens, progress.show_merges)
+        if second is None:
+            *smaller, trained = train_models(config, pretokens, progress.show_merges)
+        else:
+            smaller, trained = [], _train_superwords(config, second, pretokens.counts)
     sizes = []
     for size, model in zip(config.vocab_sizes, smaller, strict=False):
         # As training to this size alone would write it.
@@ -211,6 +233,26 @@ def _train_bytes(config: TokenizerConfig, counts: TrainingCounts, show: Progress
         progress=show,
     )
     return [Trained.of(result) for result in results]
+
+
+def _train_superwords(
+    config: TokenizerConfig, second: SecondRound, runs: PretokenCounts
+) -> Trained:
+    assert config.superwords is not None
+    first = load_model(second.directory)
+    assert isinstance(first, TokenizerModel), "superwords are of bytes"
+    result = train_superwords(
+        runs,
+        config.largest_vocab_size,
+        BPETokenizer.from_model(first),
+        max_words=config.superwords.max_words,
+        tie_break=config.tie_break,
+        min_frequency=config.min_frequency,
+        max_token_bytes=config.max_token_bytes,
+        forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
+        progress=progress.show_merges,
+    )
+    return Trained.of(result)
 
 
 def _train_merged_characters(

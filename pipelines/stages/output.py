@@ -14,7 +14,14 @@ from pipelines.config.values import protocol_of
 from pipelines.manifest import generations
 from pipelines.manifest.models import CountsManifest, TokensManifest
 from pipelines.manifest.names import SIZES
-from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, read_number_of_tasks
+from pipelines.manifest.stage import (
+    COUNT,
+    ENCODE,
+    SUPERWORDS,
+    TRAIN,
+    Stage,
+    read_number_of_tasks,
+)
 from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import Guard, OutputLock
@@ -89,6 +96,11 @@ class Output:
     def counts(self) -> Directory:
         """Return the directory of the counts."""
         return self.of_stage(COUNT)
+
+    @property
+    def superwords(self) -> Directory:
+        """Return the directory of the tokenizer of the first round, and of the runs."""
+        return self.of_stage(SUPERWORDS)
 
     @property
     def tokenizer(self) -> Directory:

@@ -23,6 +23,7 @@ from pipelines.manifest.names import BASE, MANIFEST, PLAN, token_file_name
 from pipelines.manifest.stage import (
     COUNT,
     ENCODE,
+    SUPERWORDS,
     TRAIN,
     Identity,
     Stage,
@@ -38,6 +39,7 @@ from pipelines.stages.jobs import choose_id_type
 from pipelines.stages.output import Output
 from pipelines.stages.probe import Probe, probe_input
 from pipelines.stages.summary import BuildPlan, PlannedFile
+from pipelines.stages.superwords import superwords_configuration
 from pipelines.tasks.plan import LARGE_FILE_TASKS, Plan, find_unsplittable, is_splittable
 from pipelines.tokenizers.files import Model
 
@@ -187,6 +189,8 @@ def check_output(config: BuildConfig, inputs: Inputs, output: Output, command: s
         declared = load_declaration(TRAIN, output.tokenizer)
         known = {} if declared is None else declared.configuration
         corpus = known.get("corpus") if counted is None else counted.corpus
+        if config.tokenizer.superwords is not None:
+            check(SUPERWORDS, superwords_configuration(config, inputs.shards, corpus))
         trained = check(TRAIN, {**tokenizer_configuration(config, inputs.shards), "corpus": corpus})
         if command == TRAIN.name:
             return

@@ -9,7 +9,12 @@ from typing import Any
 
 from bpe_core.formats import TOKENIZER_FILES
 from pipelines.counting.training_counts import check_groups
-from pipelines.manifest.models import CountsManifest, TokenizerContent, TokenizerManifest
+from pipelines.manifest.models import (
+    CountsManifest,
+    SuperwordsManifest,
+    TokenizerContent,
+    TokenizerManifest,
+)
 from pipelines.manifest.names import SIZES
 from pipelines.manifest.stage import (
     TRAIN,
@@ -23,6 +28,7 @@ from pipelines.stages.count import count
 from pipelines.stages.learn import (
     SCRATCH,
     SCRATCH_FILES,
+    SecondRound,
     find_trained,
     learn,
     training_configuration,
@@ -30,6 +36,7 @@ from pipelines.stages.learn import (
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
 from pipelines.stages.output import Output, remove_scratch
 from pipelines.stages.submit import submit
+from pipelines.stages.superwords import count_superwords
 from pipelines.stages.train_job import TrainJob
 from pipelines.storage.locks import OutputLock
 
@@ -38,6 +45,9 @@ def train(context: BuildContext) -> TokenizerManifest:
     """Train the tokenizer unless this is already done, after counting. Return the manifest."""
     counted = count(context)
     output = context.output
+    runs = None
+    if context.config.tokenizer.superwords is not None:
+        runs = count_superwords(context, counted)
     configuration = training_configuration(context.config, counted)
     identity = Identity.of(configuration, context.inputs.listed)
     manifest = find_finished(context, TRAIN, identity, discard_tokenizer)
@@ -45,7 +55,7 @@ def train(context: BuildContext) -> TokenizerManifest:
         check_groups(context.config.tokenizer, counted.group_bytes, output.counts.url)
         started = time.monotonic()
         begin_stage(output.tokenizer, identity, commits=context.inputs.commits)
-        content, resumed = _train_where_configured(context, counted, configuration)
+        content, resumed = _train_where_configured(context, counted, configuration, runs)
         manifest = TokenizerManifest.seal(
             configuration, inputs=dict(identity.inputs), **content.fields()
         )
@@ -69,7 +79,10 @@ def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
 
 
 def _train_where_configured(
-    context: BuildContext, counted: CountsManifest, configuration: Mapping[str, Any]
+    context: BuildContext,
+    counted: CountsManifest,
+    configuration: Mapping[str, Any],
+    runs: SuperwordsManifest | None,
 ) -> tuple[TokenizerContent, bool]:
     """Train. Return the content of the manifest, and True if an earlier command had trained."""
     config, output = context.config.tokenizer, context.output
@@ -77,7 +90,9 @@ def _train_where_configured(
     if content is not None:
         return content, True
     if config.train_where == "launcher":
-        return learn(config, output.counts, output.tokenizer, counted, configuration), False
+        second = None if runs is None else SecondRound(output.superwords, runs)
+        content = learn(config, output.counts, output.tokenizer, counted, configuration, second)
+        return content, False
     pipelines = context.pipelines
     if context.no_wait:
         submit(context, TRAIN, pipelines.begin)

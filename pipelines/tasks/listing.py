@@ -48,7 +48,16 @@ COMPRESSION_OF_EXTENSION: Final = {
 _SHOWN_NEIGHBOURS: Final = 8
 # Names that builds write into the directory of an output.
 _WRITTEN: Final = frozenset(
-    {"counts", "tokenizer", "tokens", "rejects", "configuration.json", LOCK, FINISHED}
+    {
+        "counts",
+        "superwords",
+        "tokenizer",
+        "tokens",
+        "rejects",
+        "configuration.json",
+        LOCK,
+        FINISHED,
+    }
 )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.manifest.generations import generation_of, policy_of, with_policy
-from pipelines.manifest.models import CountsManifest, TokensManifest
+from pipelines.manifest.models import Counted, TokensManifest
 from pipelines.manifest.names import BASE, statistics_file_name
 
 
-def find_contradictions(manifest: CountsManifest | TokensManifest) -> Iterator[str]:
+def find_contradictions(manifest: Counted | TokensManifest) -> Iterator[str]:
     """Yield the parts of a manifest that contradict other parts.
 
     The numbers that `accounting.check_accounts` adds up are not compared here.
@@ -29,7 +29,7 @@ def find_contradictions(manifest: CountsManifest | TokensManifest) -> Iterator[s
         yield f"unreadable configuration: {type(error).__name__}: {error}"
 
 
-def _check_totals(manifest: CountsManifest | TokensManifest) -> Iterator[str]:
+def _check_totals(manifest: Counted | TokensManifest) -> Iterator[str]:
     totals = manifest.totals.document_totals()
     sources = DocumentTotals.sum_of(source.document_totals() for source in manifest.sources)
     found, expected = manifest.totals.to_json(), sources.to_json()

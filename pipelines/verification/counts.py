@@ -22,8 +22,10 @@ from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import PipelineError
 from pipelines.manifest.entries import ShardEntry
 from pipelines.manifest.models import (
+    Counted,
     CountsManifest,
     ImportedManifest,
+    SuperwordsManifest,
     TokenizerManifest,
     TokensManifest,
     TrainedFiles,
@@ -39,7 +41,7 @@ from pipelines.verification.findings import Findings, compare
 class CountShards:
     """Checks of the shards of counts, which may run side by side, and of their sums."""
 
-    def __init__(self, directory: Directory, manifest: CountsManifest, findings: Findings) -> None:
+    def __init__(self, directory: Directory, manifest: Counted, findings: Findings) -> None:
         self._directory = directory
         self._manifest = manifest
         self._findings = findings
@@ -60,12 +62,13 @@ class CountShards:
         for entry, sums in zip(self._manifest.groups or (), whole.T.tolist(), strict=True):
             names = ("distinct_pretokens", "pretokens", "bytes")
             found = dict(zip(names, sums, strict=True))
-            where = f"counts/{MANIFEST}, group {tuple(filter(None, entry.group))}"
+            group = tuple(filter(None, entry.group))
+            where = f"{self._manifest.directory_name}/{MANIFEST}, group {group}"
             compare(where, self._findings, found, entry.to_json(*names))
 
     def _check_rows(self, entry: ShardEntry) -> NDArray[np.int64]:
         """Check the rows of a shard. Return the sums of the groups."""
-        where = f"counts/{entry.name}"
+        where = f"{self._manifest.directory_name}/{entry.name}"
         manifest, findings = self._manifest, self._findings
         shards = len(manifest.shards)
         shard = [listed.name for listed in manifest.shards].index(entry.name)
@@ -168,9 +171,9 @@ class CountShards:
             findings.note(where, f"the columns {schema.names} are expected")
 
 
-def check_counts(manifest: CountsManifest, findings: Findings) -> None:
+def check_counts(manifest: Counted, findings: Findings) -> None:
     """Check the fingerprints and totals in the manifest of the counts."""
-    where = f"counts/{MANIFEST}"
+    where = f"{manifest.directory_name}/{MANIFEST}"
     expected: dict[str, object] = {
         "configuration_fingerprint": fingerprint(manifest.configuration),
         "fingerprint": fingerprint(
@@ -188,7 +191,28 @@ def check_counts(manifest: CountsManifest, findings: Findings) -> None:
     check_sums(manifest, findings)
 
 
-def check_sums(manifest: CountsManifest | TokensManifest, findings: Findings) -> None:
+def check_first_round(
+    output: Directory,
+    manifest: SuperwordsManifest,
+    counts: CountsManifest | None,
+    findings: Findings,
+) -> None:
+    """Check the tokenizer with which runs were counted, and that they are of the same documents."""
+    where = f"superwords/{MANIFEST}"
+    damaged = {problem.file.partition("/")[0] for problem in findings.result.problems}
+    if "superwords" not in damaged:
+        try:
+            model = load_model(output / "superwords")
+        except (BpeError, OSError) as error:
+            findings.note("superwords", f"cannot be loaded: {error}")
+        else:
+            found = {"tokenizer": model.fingerprint, "vocab_size": len(model)}
+            compare("superwords", findings, found, manifest.to_json(*found))
+    if counts is not None:
+        compare(where, findings, {"corpus": manifest.corpus}, {"corpus": counts.corpus})
+
+
+def check_sums(manifest: Counted | TokensManifest, findings: Findings) -> None:
     """Note numbers of a manifest that do not add up, and contradictions."""
     where = f"{manifest.directory_name}/{MANIFEST}"
     try:

@@ -10,10 +10,12 @@ from pipelines.config.fingerprints import differences, fingerprint
 from pipelines.errors import InputError, OutputError
 from pipelines.manifest.models import (
     MANIFESTS,
+    Counted,
     CountsManifest,
     ImportedManifest,
     Manifest,
     StageDirectory,
+    SuperwordsManifest,
     TokenizerManifest,
     TokensManifest,
     manifest_model,
@@ -32,12 +34,18 @@ class Manifests:
     """The intact manifests of an output."""
 
     counts: CountsManifest | None = None
+    superwords: SuperwordsManifest | None = None
     tokenizer: TokenizerManifest | ImportedManifest | None = None
     tokens: TokensManifest | None = None
 
+    @property
+    def counted(self) -> list[Counted]:
+        """Return the manifests of counts, of pre-tokens and of runs of words."""
+        return [found for found in (self.counts, self.superwords) if found is not None]
+
     def __iter__(self) -> Iterator[Manifest]:
         """Yield the manifests in the order of the stages."""
-        for manifest in (self.counts, self.tokenizer, self.tokens):
+        for manifest in (self.counts, self.superwords, self.tokenizer, self.tokens):
             if manifest is not None:
                 yield manifest
 

@@ -9,7 +9,7 @@ with a wrong checksum is not parsed. Files are verified in parallel, a row group
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,16 @@ from pipelines.dataset.reading import TokenDataset, find_model
 from pipelines.errors import InputError, to_one_line
 from pipelines.exports.export import BEGUN, output_directory
 from pipelines.exports.export import MANIFEST as MANIFEST_OF_EXPORT
-from pipelines.manifest.models import MANIFESTS, TokensManifest
+from pipelines.manifest.models import MANIFESTS, Counted, TokensManifest
 from pipelines.manifest.names import MANIFEST, RUN
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model
-from pipelines.verification.counts import CountShards, check_counts, check_tokenizer
+from pipelines.verification.counts import (
+    CountShards,
+    check_counts,
+    check_first_round,
+    check_tokenizer,
+)
 from pipelines.verification.exports import verify_export
 from pipelines.verification.files import check_file, check_names
 from pipelines.verification.findings import Findings, Verification, run_side_by_side
@@ -87,15 +92,17 @@ def verify(
     if manifests.tokens is not None:
         model = _find_model(output, manifests.tokens, tokenizer, findings)
         token_files = _token_files(output, manifests.tokens, model, findings)
-    shards = None
-    if manifests.counts is not None:
-        shards = CountShards(output / "counts", manifests.counts, findings)
-    jobs = _jobs(output, manifests, shards, token_files, findings)
+    counts = [
+        (manifest, CountShards(output / manifest.directory_name, manifest, findings))
+        for manifest in manifests.counted
+    ]
+    jobs = _jobs(output, manifests, counts, token_files, findings)
     run_side_by_side("verifying files", list(jobs))
-    if manifests.counts is not None:
-        check_counts(manifests.counts, findings)
-    if shards is not None:
+    for manifest, shards in counts:
+        check_counts(manifest, findings)
         shards.finish()
+    if manifests.superwords is not None:
+        check_first_round(output, manifests.superwords, manifests.counts, findings)
     if manifests.tokenizer is not None:
         check_tokenizer(output, manifests.tokenizer, manifests.counts, findings)
     if manifests.tokens is not None:
@@ -114,15 +121,15 @@ def verify(
 def _jobs(
     output: Directory,
     manifests: Manifests,
-    shards: CountShards | None,
+    counts: Sequence[tuple[Counted, CountShards]],
     token_files: TokenFiles | None,
     findings: Findings,
 ) -> Iterator[Callable[[], None]]:
     """Yield a check for each listed file, of its bytes and of its content."""
     checks: dict[str, Callable[[], None]] = {}
-    if manifests.counts is not None and shards is not None:
-        for shard in manifests.counts.shards:
-            checks[f"counts/{shard.name}"] = partial(shards.check, shard)
+    for counted, shards in counts:
+        for shard in counted.shards:
+            checks[f"{counted.directory_name}/{shard.name}"] = partial(shards.check, shard)
     if manifests.tokens is not None:
         for table in manifests.tokens.files.rejects:
             checks[f"rejects/{table.name}"] = partial(

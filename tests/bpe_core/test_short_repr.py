@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
+
 import bpe_core
 from bpe_core import (
     BasicTokenizer,
     BPETokenizer,
     CharBPETokenizer,
     GPT4Tokenizer,
+    Group,
+    GroupColumns,
+    ParityRules,
     PretokenCounts,
     RegexTokenizer,
+    TrainingResult,
+    VocabularySize,
+    VocabularyUse,
+    prune_tokenizer,
     train_from_counts,
 )
 from bpe_core.short_repr import MOST_CHARACTERS, format_fields, shorten
@@ -32,8 +41,34 @@ def public_objects() -> dict[type, object]:
     objects: list[object] = [
         *(counts, result, BPETokenizer.from_model(result.model), BasicTokenizer(), regex),
         *(characters, GPT4Tokenizer.__new__(GPT4Tokenizer), bpe_core.BpeError("x")),
+        *counted_objects(result),
     ]
     return {type(each): each for each in objects}
+
+
+def counted_objects(result: TrainingResult) -> list[object]:
+    """Objects of many groups, and of many ids."""
+    groups = [Group(f"source {i}", "x" * 20) for i in range(500)]
+    numbers = np.arange(500)
+    columns = GroupColumns(np.arange(501), numbers.astype(np.int32), numbers + 1)
+    use = VocabularyUse(
+        tokens=1,
+        bytes=2,
+        pretokens=3,
+        single_token_pretokens=4,
+        used_ids=5,
+        last_thousand_tokens=6,
+    )
+    size = VocabularySize(
+        vocab_size=600,
+        ids=600,
+        total=use,
+        sources={group.source: use for group in groups},
+        groups=dict.fromkeys(groups, use),
+    )
+    rules = ParityRules(ratios={group.source: 1.0 for group in groups})
+    pruned = prune_tokenizer(result.model, np.ones(len(result.model.token_ids), bool))
+    return [groups[0], columns, use, size, rules, pruned]
 
 
 def test_public_objects_have_a_short_repr() -> None:

@@ -25,7 +25,10 @@ SCHEMA = ROOT / "configs" / "manifest.schema.json"
 def config_in(directory: Path, **sections: Any) -> BuildConfig:
     write_corpus(directory / "data", {"a.txt": [*some_text(30), b"\xff"], "b.txt": some_text(9)})
     return config_for(
-        directory, encode={"max_reject_fraction": 0.5, "validation_fraction": 0.1}, **sections
+        directory,
+        tokenizer={"superwords": {}},
+        encode={"max_reject_fraction": 0.5, "validation_fraction": 0.1},
+        **sections,
     )
 
 

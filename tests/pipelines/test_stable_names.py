@@ -57,7 +57,7 @@ IMPORTS = {
 
 COMMANDS = """
 init plan count train encode build add replay convert tokenize count-tokens export verify
-inspect report schema sizes evaluate explain why
+inspect report schema sizes evaluate explain why prune
 """
 
 KEYS = """

@@ -175,8 +175,9 @@ def test_text_that_is_not_a_token_shows_its_encoding(output: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "one of TOKEN, --id N and --bytes HEX"),
-        (["a", "--id", 1], "one of TOKEN, --id N and --bytes HEX"),
+        ([], "one of TOKEN, --id N, --bytes HEX and --suspects"),
+        (["--suspects", "--id", 1], "one of TOKEN, --id N, --bytes HEX and --suspects"),
+        (["a", "--id", 1], "one of TOKEN, --id N, --bytes HEX and --suspects"),
         (["--id", 310], "an id of its 310 tokens, up to 309"),
         (["--bytes", "2g"], "The bytes are not hexadecimal."),
     ],

@@ -632,6 +632,8 @@ ONLY_TOKENIZER = {
     "tokenizer.max_token_bytes": 8,
     "tokenizer.forbidden_tokens": ["a"],
     "tokenizer.rules.forbid_whitespace_tokens": True,
+    "tokenizer.superwords.max_words": 3,
+    "tokenizer.superwords.vocab_size_before": 290,
 }
 # With two sources, counts by lang, and numbers of documents.
 TWO_SOURCES = """

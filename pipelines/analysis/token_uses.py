@@ -1,0 +1,136 @@
+"""Use of all tokens of a tokenizer by the counted text of an output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bpe_core.cores import usable_cores
+from bpe_core.count_groups import entries_of_file
+from bpe_core.counts import PretokenCounts
+from bpe_core.model import TokenizerModel
+from bpe_core.pretoken_encoding import make_pretoken_encoder
+from pipelines.analysis.pretokens import read_row_groups
+from pipelines.manifest.models import CountsManifest
+from pipelines.storage.directory import Directory
+
+__all__ = ["TokenUses", "count_uses"]
+
+# Sources whose uses are in memory at the same time.
+_SOURCES_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenUses:
+    """Use of the ordinary tokens of a tokenizer, in the order of `TokenizerModel.token_ids`.
+
+    Attributes:
+        uses: int64[n], number of times that encoding the counted text uses each token.
+        sources: names of the sources whose counts are kept apart; () if they are not.
+        only_source: int64[n], index of the source that alone has the token; -1 if none has it, -2
+            if several have.
+    """
+
+    uses: NDArray[np.int64]
+    sources: tuple[str, ...]
+    only_source: NDArray[np.int64]
+
+
+def count_uses(model: TokenizerModel, directory: Directory, counts: CountsManifest) -> TokenUses:
+    """Return the use of the tokens by counted text, a row group of which is in memory at a time.
+
+    Args:
+        model: a tokenizer that splits text as it was counted.
+        directory: directory of the counts.
+        counts: their manifest.
+
+    Raises:
+        TrainingError: the text was counted in another way than the tokenizer splits it.
+        DamagedOutputError: a shard is missing or damaged.
+    """
+    counter = _Counter(model)
+    read_row_groups(model, directory, counts, counter.add)
+    while counter.has_more_sources:
+        counter.begin_next_sources()
+        read_row_groups(model, directory, counts, counter.add)
+    return counter.finish()
+
+
+class _Counter:
+    """Counts of uses, of all text and of a range of sources."""
+
+    def __init__(self, model: TokenizerModel) -> None:
+        self._encoder = make_pretoken_encoder(model)
+        self._size = len(model.token_ids)
+        self._total = np.zeros(self._size, np.int64)
+        self._only = np.full(self._size, -1, np.int64)
+        self._sources: dict[str, int] = {}
+        self._first = 0
+        self._of_sources = np.zeros((self._size, _SOURCES_AT_ONCE), np.int64)
+
+    @property
+    def has_more_sources(self) -> bool:
+        """True if there are sources that were not counted yet."""
+        return len(self._sources) > self._first + _SOURCES_AT_ONCE
+
+    def add(self, file: pq.ParquetFile, number: int) -> None:
+        """Add the pre-tokens of a row group."""
+        is_grouped = "groups" in file.schema_arrow.names
+        columns = ["pretoken", "count", *(["groups"] if is_grouped else [])]
+        table = file.read_row_group(number, columns=columns, use_threads=False)
+        if not is_grouped:
+            self._total += self._count(
+                table, np.arange(len(table) + 1), np.zeros(len(table), np.int32), None
+            )[:, 0]
+            return
+        found, entries = entries_of_file(table["groups"], "the counts")
+        numbers = [self._sources.setdefault(g.source, len(self._sources)) for g in found]
+        of_entries = np.array(numbers, np.int32)[entries.groups]
+        uses = self._count(table, entries.offsets, of_entries, entries.counts)
+        self._of_sources += uses
+
+    def _count(
+        self,
+        table: pa.Table,
+        rows: NDArray[np.int64],
+        groups: NDArray[np.int32],
+        counts: NDArray[np.int64] | None,
+    ) -> NDArray[np.int64]:
+        """Return the uses by the sources of the range, int64[n, sources]."""
+        keys, offsets, sums = PretokenCounts(table.select(["pretoken", "count"])).columns()
+        occurrences, _ = self._encoder.count_token_use(
+            keys,
+            offsets,
+            rows,
+            groups,
+            sums if counts is None else counts,
+            self._first,
+            _SOURCES_AT_ONCE,
+            self._size,
+            usable_cores(),
+        )
+        return occurrences.reshape(self._size, -1)
+
+    def begin_next_sources(self) -> None:
+        """Continue with the sources after those of the range, for which all is read again."""
+        self._close()
+        self._first += _SOURCES_AT_ONCE
+
+    def finish(self) -> TokenUses:
+        """Return the uses, once all sources were counted."""
+        self._close()
+        return TokenUses(uses=self._total, sources=tuple(self._sources), only_source=self._only)
+
+    def _close(self) -> None:
+        used = self._of_sources > 0
+        several = used.sum(axis=1) + (self._only != -1) > 1
+        one = used.any(axis=1)
+        self._only = np.where(one, self._first + used.argmax(axis=1), self._only)
+        self._only[several] = -2
+        self._total += self._of_sources.sum(axis=1)
+        self._of_sources[:] = 0

@@ -1,0 +1,150 @@
+"""Stage that trains the first round, and counts runs of its words, for superwords.
+
+It is a part of training. Its directory contains the tokenizer of the first round, which workers
+load, and the shards of counted runs.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from bpe_core.formats import TOKENIZER_FILES
+from bpe_core.superwords import MOST_RUN_WORDS
+from pipelines.config import BuildConfig
+from pipelines.config.fingerprints import tokenizer_configuration
+from pipelines.counting.commits import usable_commits
+from pipelines.counting.content import counts_content, shard_entries
+from pipelines.errors import InputError
+from pipelines.manifest.models import CountsManifest, SuperwordsManifest, TokenizerContent
+from pipelines.manifest.names import RUN_FILES, RUNS
+from pipelines.manifest.stage import SUPERWORDS, Identity, begin_stage, discard_stage
+from pipelines.stages.context import BuildContext
+from pipelines.stages.jobs import list_works, superwords_job
+from pipelines.stages.learn import SCRATCH, SCRATCH_FILES, find_trained, keep_trained, learn
+from pipelines.stages.lifecycle import StageResult, find_finished, finish
+from pipelines.stages.output import Output, remove_scratch
+from pipelines.stages.submit import submit
+from pipelines.storage.locks import OutputLock
+
+
+def count_superwords(context: BuildContext, counted: CountsManifest) -> SuperwordsManifest:
+    """Train the first round and count its runs unless this is already done. Return the manifest."""
+    inputs, output = context.inputs, context.output
+    configuration = superwords_configuration(context.config, inputs.shards, counted.corpus)
+    identity = Identity.of(configuration, inputs.listed)
+    manifest = find_finished(context, SUPERWORDS, identity, discard_superwords)
+    if manifest is None:
+        started = time.monotonic()
+        begin_stage(
+            output.superwords,
+            identity,
+            inputs.limits,
+            len(inputs.plan.tasks),
+            inputs.commits,
+            task_rule=inputs.task_rule,
+        )
+        manifest, result = _count_tasks(context, counted, identity)
+        finish(context, SUPERWORDS, identity, manifest, result, started)
+    context.report.add_warnings(_remove_scratch(output, context.lock))
+    return manifest
+
+
+def superwords_configuration(
+    config: BuildConfig, shards: int, corpus: str | None
+) -> dict[str, Any]:
+    """Return everything that determines the tokenizer of the first round, and the runs."""
+    first = config.model_copy(update={"tokenizer": config.tokenizer.first_round})
+    return {
+        **tokenizer_configuration(first, shards),
+        "corpus": corpus,
+        "run_words": MOST_RUN_WORDS,
+    }
+
+
+def discard_superwords(output: Output, lock: OutputLock) -> list[str]:
+    """Remove the files of the stage. Return warnings."""
+    lock.acquire()
+    warnings = _remove_scratch(output, lock)
+    tokenizer = "|".join(map(re.escape, sorted(TOKENIZER_FILES)))
+    discard_stage(SUPERWORDS, output.superwords, rf"shard-\d+-of-\d+\.parquet|{tokenizer}")
+    return warnings
+
+
+def _remove_scratch(output: Output, lock: OutputLock) -> list[str]:
+    return [
+        *remove_scratch(output.superwords / RUNS, RUN_FILES, lock),
+        *remove_scratch(output.superwords / SCRATCH, SCRATCH_FILES, lock),
+    ]
+
+
+def _count_tasks(
+    context: BuildContext, counted: CountsManifest, identity: Identity
+) -> tuple[SuperwordsManifest, StageResult]:
+    """Train, count the tasks that no commit contains, and merge the shards. Return the manifest."""
+    config, inputs, output = context.config, context.inputs, context.output
+    first = _train_first_round(context, counted, identity)
+    works = list_works(inputs.plan)
+    job = superwords_job(
+        config,
+        output,
+        inputs.plan,
+        works,
+        identity.configuration_fingerprint,
+        first.fingerprint,
+        shards=inputs.shards,
+    )
+    commits: list[str] = []
+    done: set[int] = set()
+    bytes_before = 0
+    for commit in usable_commits(job):
+        commits.append(commit.name)
+        done.update(commit.tasks)
+        bytes_before += commit.totals.all_bytes
+    measured = None
+    if shard_entries(job) is None:
+        pipelines = context.pipelines
+        left = [work for work in works if work.index not in done]
+        steps = pipelines.count(left, job, commits)
+        if context.no_wait:
+            submit(context, SUPERWORDS, steps)
+        measured = pipelines.run_tasks(steps, "counting superwords", left, shards=job.shards)
+    content = counts_content(job, config.input, inputs.planned_bytes)
+    if content.corpus != counted.corpus:
+        raise InputError(
+            "The documents of the second count are not those of the first.",
+            expected=f"number and sum of hashes {counted.corpus}",
+            found=content.corpus,
+            where=output.superwords.url,
+            hint="The input changed in the meantime. When it is complete, run `beam-bpe build "
+            "CONFIG --restart`.",
+        )
+    manifest = SuperwordsManifest.seal(
+        identity.configuration,
+        inputs=dict(identity.inputs),
+        tokenizer=first.fingerprint,
+        vocab_size=first.vocab_size,
+        tokenizer_files=first.files,
+        **content.fields(),
+    )
+    result = StageResult(
+        resumed=bool(commits),
+        bytes=manifest.totals.document_totals().all_bytes - bytes_before,
+        measured=measured,
+        run={"limits": inputs.limits, "commits": inputs.commits, "tasks": len(works)},
+    )
+    return manifest, result
+
+
+def _train_first_round(
+    context: BuildContext, counted: CountsManifest, identity: Identity
+) -> TokenizerContent:
+    """Train unless this is already done. Return the facts about the tokenizer."""
+    directory, configuration = context.output.superwords, identity.configuration
+    content = find_trained(directory, configuration, counted)
+    if content is None:
+        first = context.config.tokenizer.first_round
+        content = learn(first, context.output.counts, directory, counted, configuration)
+        keep_trained(directory, configuration, content)
+    return content
