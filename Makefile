@@ -106,6 +106,7 @@ tables: $(VENV)/installed-test
 	$(BIN)/python bpe_core/native/generate_unicode_tables.py
 	$(BIN)/python bpe_core/native/generate_bert_classes.py
 	$(BIN)/python bpe_core/native/generate_normalization_tables.py
+	$(BIN)/python bpe_core/split_patterns/generate_unicode_sets.py
 	$(BIN)/python -m bpe_core.generate_scanner_fingerprints
 
 ## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json

@@ -63,9 +63,14 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def count_job(
-    directory: str, source: Mapping[str, Any], counts: Mapping[str, Any] | None = None
+    directory: str,
+    source: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    counts: Mapping[str, Any] | None = None,
 ) -> tuple[CountJob, list[TaskWork]]:
-    """Return the job that counts a source into a directory, as a build would, and its tasks."""
+    """Return the job that counts sources into a directory, as a build would, and its tasks.
+
+    Counts are not kept apart by source.
+    """
     from pipelines.config import BuildConfig
     from pipelines.counting.jobs import CountJob
     from pipelines.manifest.names import RUNS
@@ -78,7 +83,8 @@ def count_job(
         {"output": directory, "input": source, "counts": counts or {}}
     )
     pattern, special_tokens = config.tokenizer.pattern, config.tokenizer.special_tokens
-    plan = plan_tasks(list_files(config.input[0]), config.input)
+    files = [file for i, given in enumerate(config.input) for file in list_files(given, index=i)]
+    plan = plan_tasks(files, config.input)
     works = [TaskWork.of_plan(plan, task) for task in plan.tasks]
     output = Directory(url=directory)
     job = CountJob(
@@ -88,7 +94,7 @@ def count_job(
         configuration="benchmark",
         plan_id="benchmark",
         num_tasks=len(works),
-        tasks_hash=0,
+        tasks_hash=sum(work.hash for work in works) % 2**128,
         pattern=pattern,
         special_tokens=special_tokens,
         shards=config.counts.shards or choose_shards(estimate_text(plan.files, config.input)),

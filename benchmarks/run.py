@@ -20,6 +20,7 @@ import corpora
 import count
 import encode
 import forms
+import groups
 import learn
 import load
 import measure
@@ -27,13 +28,14 @@ import pack
 import pipeline
 import scale
 import short
+import sizes
 import table
 import tiny
 import train
 
 QUESTIONS = (
-    *(count, learn, train, encode, short, batch, pipeline),
-    *(forms, tiny, scale, pack, load),
+    *(count, learn, sizes, train, encode, short, batch, pipeline),
+    *(forms, groups, tiny, scale, pack, load),
 )
 QUICK_ROUNDS = 2
 

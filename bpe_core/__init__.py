@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bpe_core.errors import BpeError
+from bpe_core.wrong_calls import package_error
 
 if TYPE_CHECKING:
     from bpe_core.char_bpe import CharBPETokenizer
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from bpe_core.count_groups import Group, GroupColumns
     from bpe_core.counting import count_pretokens
     from bpe_core.counts import PretokenCounts
+    from bpe_core.evaluation import TokenUse, UseCounter, gini, renyi_efficiency
     from bpe_core.minbpe import BasicTokenizer, GPT4Tokenizer, RegexTokenizer
     from bpe_core.parity import ParityRules
     from bpe_core.patterns import PATTERNS, pattern_with_rules
     from bpe_core.pruning import PrunedTokenizer, most_used_tokens, prune_tokenizer
+    from bpe_core.reachability import Reachability, find_unreachable
     from bpe_core.superwords import count_superwords, train_superwords
     from bpe_core.tokenizer import BPETokenizer
     from bpe_core.training import (
@@ -49,16 +52,22 @@ __all__ = [
     "ParityRules",
     "PretokenCounts",
     "PrunedTokenizer",
+    "Reachability",
     "RegexTokenizer",
+    "TokenUse",
     "TrainingResult",
+    "UseCounter",
     "VocabularySize",
     "VocabularyUse",
     "count_pretokens",
     "count_superwords",
+    "find_unreachable",
+    "gini",
     "measure_vocabulary_sizes",
     "most_used_tokens",
     "pattern_with_rules",
     "prune_tokenizer",
+    "renyi_efficiency",
     "train_bpe",
     "train_characters_from_counts",
     "train_from_counts",
@@ -78,17 +87,23 @@ _MODULES = {
     "GroupColumns": "count_groups",
     "ParityRules": "parity",
     "PretokenCounts": "counts",
+    "PrunedTokenizer": "pruning",
+    "Reachability": "reachability",
     "RegexTokenizer": "minbpe",
+    "TokenUse": "evaluation",
     "TrainingResult": "training",
+    "UseCounter": "evaluation",
     "VocabularySize": "vocabulary_sizes",
     "VocabularyUse": "vocabulary_sizes",
     "count_pretokens": "counting",
     "count_superwords": "superwords",
+    "find_unreachable": "reachability",
+    "gini": "evaluation",
     "measure_vocabulary_sizes": "vocabulary_sizes",
     "most_used_tokens": "pruning",
     "pattern_with_rules": "patterns",
     "prune_tokenizer": "pruning",
-    "PrunedTokenizer": "pruning",
+    "renyi_efficiency": "evaluation",
     "train_bpe": "training",
     "train_characters_from_counts": "character_training",
     "train_from_counts": "training",
@@ -99,7 +114,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise package_error(__name__, name)
     from importlib import import_module
 
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -49,6 +49,15 @@ _Batch: TypeAlias = (
 )
 
 # Counts do not depend on it: more takes more memory, less takes more calls.
+# First bytes of files that contain text, but not as UTF-8.
+_PACKED = {
+    b"\x1f\x8b": "gzip data",
+    b"\x28\xb5\x2f\xfd": "zstd data",
+    b"BZh": "bz2 data",
+    b"\xfd7zXZ": "xz data",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+}
 _BATCH_BYTES = 4 << 20
 _TEXTS = "Give the path of a file, or a list of texts to count_pretokens."
 
@@ -465,9 +474,15 @@ def _repair(text: bytes, errors: Errors, where: str, offset: int) -> bytes:
     if valid == len(text):
         return text
     if errors == "strict":
+        found = f"0x{text[valid : valid + 4].hex().upper()}"
+        packed = next((name for magic, name in _PACKED.items() if text.startswith(magic)), None)
+        if packed is not None and not offset:
+            raise InvalidUtf8Error(
+                f"{where}, byte {valid}: expected UTF-8, found {found} in {packed}; unpack it, or "
+                "train with a build, which reads it: beam-bpe init"
+            )
         raise InvalidUtf8Error(
-            f"{where}, byte {offset + valid}: expected UTF-8, found "
-            f"0x{text[valid : valid + 4].hex().upper()}; repair the text, or give "
-            'errors="replace" or errors="ignore"'
+            f"{where}, byte {offset + valid}: expected UTF-8, found {found}; repair the text, or "
+            'give errors="replace" or errors="ignore"'
         )
     return text.decode("utf-8", errors).encode()

@@ -5,12 +5,11 @@ Each line has the name of a scanner and the fingerprints of the steps of its pat
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
 from bpe_core.patterns import scanned_patterns, steps_of
 from bpe_core.split_patterns.compiler import compile_steps
+from bpe_core.split_patterns.generate_unicode_sets import write
 
 DEFAULT_OUTPUT = Path(__file__).with_name("scanner_fingerprints.txt")
 
@@ -25,12 +24,8 @@ def generate() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the file that the command line names."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
-    options = parser.parse_args(arguments)
-    options.output.write_text(generate(), encoding="ascii", newline="\n")
-    print(f"wrote {options.output}", file=sys.stderr)
+    """Write the fingerprints."""
+    write(generate, DEFAULT_OUTPUT, arguments)
 
 
 if __name__ == "__main__":

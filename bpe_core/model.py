@@ -449,7 +449,7 @@ class TokenizerModel:
 
     def _find_known_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the index of each id in token_ids; raise InvalidTokenizerError if it has none."""
-        rows = self._find_rows(ids)
+        rows = self.rows_of(ids)
         known = rows < len(self.token_ids)
         known[known] = self.token_ids[rows[known]] == ids[known]
         if not known.all():
@@ -459,8 +459,8 @@ class TokenizerModel:
             )
         return rows
 
-    def _find_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of each id in token_ids; any index for an id that is not in it."""
+    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index of each id in token_ids; any number for an id that is not in it."""
         if self.max_id >= 4 * len(self) or not len(ids) or ids.min() < 0 or ids.max() > self.max_id:
             return np.searchsorted(self.token_ids, ids)
         # With few gaps between ids, a table is several times faster than a search.

@@ -11,8 +11,14 @@ from bpe_core.counts import PretokenCounts, normalization_metadata
 from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
+from bpe_core.short_repr import shorten
 
-__all__ = ["check_counted_as_encoded", "check_keeps_spaces", "make_pretoken_encoder"]
+__all__ = [
+    "check_counted_as_encoded",
+    "check_keeps_spaces",
+    "make_pretoken_encoder",
+    "merge_rows",
+]
 
 
 def check_counted_as_encoded(
@@ -33,8 +39,8 @@ def check_counted_as_encoded(
     found = counts.metadata.get("pattern", model.pattern)
     if resolve_pattern(found).regex != resolve_pattern(model.pattern).regex:
         raise TrainingError(
-            f"{name}: expected counts by its pattern, {model.pattern!r}, found counts by "
-            f"{found!r}; count the text with pattern={name}.pattern"
+            f"{name}: expected counts by its pattern, {shorten(model.pattern)}, found counts by "
+            f"{shorten(found)}; count the text with pattern={name}.pattern"
         )
     for key, value in normalization_metadata(model.normalizer, model.normalize_quotes).items():
         found = counts.metadata.get(key, value)
@@ -62,6 +68,11 @@ def check_keeps_spaces(model: TokenizerModel) -> None:
         )
 
 
+def merge_rows(model: TokenizerModel) -> NDArray[np.uint32]:
+    """Return uint32[3, m]: indices of the left sides, right sides and results among the tokens."""
+    return np.stack([model.rows_of(ids) for ids in model.merges.T]).astype(np.uint32)
+
+
 def make_pretoken_encoder(model: TokenizerModel, num_merges: int | None = None) -> Encoder:
     """Return an encoder of spans that are pre-tokens, whose ids are indices of the tokens.
 
@@ -71,12 +82,12 @@ def make_pretoken_encoder(model: TokenizerModel, num_merges: int | None = None) 
     """
     byte_ids = model.byte_ids
     byte_rows = np.where(byte_ids < 0, -1, np.searchsorted(model.token_ids, byte_ids))
-    rows = np.searchsorted(model.token_ids, model.merges).astype(np.uint32)
-    left, right, result = rows[:num_merges].T.copy()
+    rows = merge_rows(model)
+    left, right, result = rows[:, :num_merges]
     encoder = Encoder(byte_rows, left, right, result, pattern=None)
     if model.ignore_merges:
         not_made = np.ones(len(model.token_ids), np.bool_)
-        not_made[rows[:, 2]] = False
+        not_made[rows[2]] = False
         not_made[result] = True
         whole: NDArray[np.uint32] = np.flatnonzero(not_made).astype(np.uint32)
         encoder.set_whole_tokens(*flatten(model.token_bytes.filter(to_arrow(not_made))), whole)

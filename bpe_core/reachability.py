@@ -16,12 +16,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bpe_core._native import safe_cut
+from bpe_core._native import Encoder, safe_cut
 from bpe_core.buffers import concatenate, flatten, to_arrow
+from bpe_core.character_encoding import with_building_rules
 from bpe_core.model import TokenizerModel
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
-from bpe_core.pretoken_encoding import make_pretoken_encoder
 from bpe_core.short_repr import short_repr
 from bpe_core.special_tokens import special_set
 from bpe_core.tokenizer import BPETokenizer
@@ -80,7 +80,7 @@ def find_unreachable(
         used: Ids that some text gave.
 
     Returns:
-        The ids, or None for tokenizers that merge characters or change spaces.
+        The ids, or None for tokenizers that change spaces or do not encode every character.
 
     Example:
         >>> vocab = {0: b"a", 1: b"b", 2: b" ", 3: b"ab", 4: b"ba", 5: b"bab", 6: b"a b"}
@@ -91,16 +91,19 @@ def find_unreachable(
         ([5], [6, 7])
     """
     model = tokenizer.model
-    if model.characters is not None or model.space_rules:
+    is_judged = model.characters is None or model.gives_unknown_id or model.characters.byte_ids
+    if model.space_rules or not is_judged:
         return None
-    wanted = np.ones(len(model.token_ids), np.bool_)
+    # With `characters`, special tokens are among the ordinary ones.
+    wanted = ~np.isin(model.token_ids, list(model.special_tokens.values()))
     if used is not None:
         wanted &= ~np.isin(model.token_ids, used)
     by_merges = wanted & ~_are_made_alone(model)
     wanted &= ~by_merges
     rows = np.flatnonzero(wanted)
     texts = model.token_bytes.take(to_arrow(rows)).to_pylist()
-    wanted[rows] = ~_are_found(tokenizer, rows, [[t] if _is_utf8(t) else [] for t in texts])
+    likely = [[t, b"." + t] if _is_utf8(t) else [] for t in texts]
+    wanted[rows] = ~_are_found(tokenizer, rows, likely)
     rows = np.flatnonzero(wanted)
     texts = model.token_bytes.take(to_arrow(rows)).to_pylist()
     reasons = np.array([_find_reason(model, text) for text in texts], object)
@@ -111,29 +114,28 @@ def find_unreachable(
 
 def _are_made_alone(model: TokenizerModel) -> NDArray[np.bool_]:
     """Return which tokens are what their bytes, as one pre-token, are encoded to."""
+    byte_ids, merges = with_building_rules(model)
+    left, right, result = merges.T.astype(np.uint32, order="C")
+    unknown = model.max_id + 1  # of bytes without an id
+    encoder = Encoder(byte_ids, left, right, result, unknown, pattern=None)
     keys, offsets = flatten(model.token_bytes)
-    is_encodable = np.ones(len(model.token_ids), np.bool_)
-    missing = model.byte_ids < 0
-    if missing.any():
-        data = np.frombuffer(keys, np.uint8)
-        has_missing = np.add.reduceat(missing[data], offsets[:-1], dtype=int) > 0
-        is_encodable &= ~has_missing
-    rows = np.flatnonzero(is_encodable)
-    starts, ends = offsets[:-1][rows], offsets[1:][rows]
-    encoder = make_pretoken_encoder(model)
-    found, bounds = encoder.encode_spans(keys, starts, ends, np.full(len(rows), -1, np.int64))
-    result = np.zeros(len(model.token_ids), np.bool_)
+    if model.ignore_merges:
+        encoder.set_whole_tokens(keys, offsets, model.token_ids.astype(np.uint32))
+    no_specials = np.full(len(model.token_ids), -1, np.int64)
+    ids, bounds = encoder.encode_spans(keys, offsets[:-1], offsets[1:], no_specials)
     single = np.diff(bounds) == 1
-    result[rows[single]] = found[bounds[:-1][single]] == rows[single]
-    return result
+    made = np.zeros(len(model.token_ids), np.bool_)
+    made[single] = ids[bounds[:-1][single]] == model.token_ids[single]
+    return made
 
 
 def _are_found(
     tokenizer: BPETokenizer, rows: NDArray[np.int64], texts: Sequence[Sequence[bytes]]
 ) -> NDArray[np.bool_]:
     """Return which tokens some of their texts give."""
-    missing = set(np.flatnonzero(tokenizer.model.byte_ids < 0).tolist())
-    if missing:
+    model = tokenizer.model
+    missing = set(np.flatnonzero(model.byte_ids < 0).tolist())
+    if missing and model.unknown_id is None:
         texts = [[t for t in each if not set(t) & missing] for each in texts]
     data, offsets = concatenate([text for of_token in texts for text in of_token])
     ids, bounds = tokenizer.encode_documents(
@@ -141,7 +143,7 @@ def _are_found(
     )
     ends = bounds[np.cumsum([0, *map(len, texts)])]
     owners = np.repeat(np.arange(len(rows)), np.diff(ends))
-    given = ids == tokenizer.model.token_ids[rows][owners]
+    given = ids == model.token_ids[rows][owners]
     found = np.zeros(len(rows), np.bool_)
     found[owners[given]] = True
     return found
@@ -169,6 +171,8 @@ def _find_reason(model: TokenizerModel, token: bytes) -> str:
     """Return the reason for which no text gives a token, unless some text does."""
     if not _is_utf8(token):
         return "not_found" if _texts_with(token) else "by_encoding"
+    if model.characters is not None:
+        return "not_found"
     normalizer = native_normalizer(model.normalizer, model.normalize_quotes)
     # Every part of a normalized text is normalized.
     if normalizer is not None and normalizer.normalize(token) != token:

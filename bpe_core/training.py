@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
 import json
 import os
@@ -34,6 +35,7 @@ from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
 from bpe_core.parity import ParityRules, make_parity_learner
 from bpe_core.patterns import pattern_with_rules
 from bpe_core.pretoken_encoding import check_counted_as_encoded
+from bpe_core.required_tokens import add_required_tokens
 from bpe_core.special_tokens import check_special_tokens
 
 if TYPE_CHECKING:
@@ -276,6 +278,7 @@ def train_from_counts(
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
+    required_tokens: Iterable[bytes] = (),
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
     max_words: int | None = None,
@@ -294,6 +297,7 @@ def train_from_counts(
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
+    required_tokens: Iterable[bytes] = (),
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
     max_words: int | None = None,
@@ -311,6 +315,7 @@ def train_from_counts(
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
+    required_tokens: Iterable[bytes] = (),
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
     max_words: int | None = None,
@@ -333,6 +338,8 @@ def train_from_counts(
         tie_break: See `train_bpe`; `first_seen` needs the text.
         min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, progress: See
             `train_bpe`.
+        required_tokens: Tokens that the vocabulary must have; merges that make them follow the
+            learned ones, so that fewer are learned (see `bpe_core.required_tokens`).
         base: A tokenizer to extend. It keeps its ids and merges, which come first. Each pre-token
             starts as the tokens into which it encodes the pre-token. Special tokens that it lacks
             and new tokens get ids after its largest. `vocab_size` includes its ids.
@@ -371,6 +378,7 @@ def train_from_counts(
         base,
         parity,
         max_words,
+        required_tokens,
     )
     if options.base is None:
         start = _make_start(specials, counts.metadata)
@@ -410,6 +418,7 @@ class _Options:
     base: TokenizerModel | None
     parity: ParityRules | None
     max_words: int | None
+    required_tokens: list[bytes]
 
     @classmethod
     def check(
@@ -422,6 +431,7 @@ class _Options:
         base: BPETokenizer | None = None,
         parity: ParityRules | None = None,
         max_words: int | None = None,
+        required_tokens: Iterable[bytes] = (),
     ) -> _Options:
         if tie_break not in get_args(TieBreak):
             raise TrainingError(
@@ -436,11 +446,18 @@ class _Options:
                 f"max_words: expected at least 2, and a base, found {max_words}"
                 f"{' without a base' if base is None else ''}"
             )
+        forbidden = _check_tokens("forbidden_tokens", forbidden_tokens)
+        required = _check_tokens("required_tokens", required_tokens)
+        if both := sorted({*forbidden} & {*required}):
+            raise TrainingError(f"required_tokens: expected none that is forbidden, found {both}")
+        if b"" in required:
+            raise TrainingError("required_tokens: expected texts, found an empty one")
         return cls(
             tie_break=tie_break,
             min_frequency=min_frequency,
             max_token_bytes=max_token_bytes,
-            forbidden_tokens=_check_forbidden(forbidden_tokens),
+            forbidden_tokens=forbidden,
+            required_tokens=required,
             forbid_whitespace_tokens=forbid_whitespace_tokens,
             base=None if base is None else _get_model(base),
             parity=_check_parity(parity, base),
@@ -481,6 +498,7 @@ class _Options:
     def to_json(self) -> dict[str, Any]:
         """Return the options for the tokenizer's files, except for the tie-break."""
         base = self.base
+        required = self.required_tokens
         superwords = {} if self.max_words is None else {"max_words": self.max_words}
         return {
             "min_frequency": self.min_frequency,
@@ -490,6 +508,7 @@ class _Options:
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
             **({"parity": self.parity.to_json()} if self.parity is not None else {}),
             **superwords,
+            **({"required_tokens": list(map(_to_json, required))} if required else {}),
         }
 
 
@@ -542,11 +561,28 @@ def _train(
     progress: Progress,
 ) -> list[TrainingResult]:
     results: dict[int, TrainingResult] = {}
-    with report_progress(progress, max(sizes, default=len(start)) - len(start)) as report:
+    largest = max(sizes, default=len(start)) - len(start)
+    # Without a step, so that pairs are indexed for the largest size at once.
+    learner.learn(len(start.token_ids) + largest, 0)
+    with report_progress(progress, largest) as report:
         for size in sorted(set(sizes)):
             _learn(learner, len(start.token_ids), size - len(start), report)
-            results[size] = _make_result(learner, start, counts, options)
+            result = _make_result(learner, start, counts, options)
+            results[size] = _with_required(result, start, size, options)
     return [results[size] for size in sizes]
+
+
+def _with_required(
+    result: TrainingResult, start: TokenizerModel, size: int, options: _Options
+) -> TrainingResult:
+    """Return the result with the required tokens, for which its last merges are left out."""
+    if not options.required_tokens:
+        return result
+    model = add_required_tokens(
+        result.model, start, size, options.required_tokens, options.forbidden_tokens
+    )
+    assert model.merge_counts is not None, "training counts merges"
+    return replace(result, model=model, merge_counts=model.merge_counts.tolist())
 
 
 def _check_paths(
@@ -558,9 +594,18 @@ def _check_paths(
     for path in paths:
         if not path.is_file():
             raise TrainingError(
-                f"input_path: expected a file, found none at {str(path)!r}. {_IN_MEMORY}"
+                f"input_path: expected a file, found none at {str(path)!r}. {_advise_path(path)}"
             )
     return paths
+
+
+def _advise_path(path: Path) -> str:
+    """Return the advice for a path that is not a file."""
+    if path.is_dir():
+        return "For the files in a folder: train_bpe(sorted(Path(folder).rglob('*.txt')), …)."
+    if glob.has_magic(str(path)):
+        return "For the files of a pattern: train_bpe(glob.glob(pattern), …)."
+    return _IN_MEMORY
 
 
 def _check_texts(texts: Iterable[str] | Iterable[bytes]) -> Iterator[str | bytes]:
@@ -607,11 +652,11 @@ def _check_vocab_size(vocab_size: int, start: TokenizerModel) -> None:
         )
 
 
-def _check_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
+def _check_tokens(name: str, tokens: Iterable[bytes]) -> list[bytes]:
     listed = list(tokens)
     for token in listed:
         if not isinstance(token, bytes):
-            raise TrainingError(f"forbidden_tokens: expected several bytes, found {token!r}")
+            raise TrainingError(f"{name}: expected several bytes, found {token!r}")
     return listed
 
 

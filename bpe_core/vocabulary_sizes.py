@@ -30,6 +30,7 @@ from bpe_core.pretoken_encoding import (
     check_counted_as_encoded,
     check_keeps_spaces,
     make_pretoken_encoder,
+    merge_rows,
 )
 from bpe_core.short_repr import short_repr
 from bpe_core.tokenizer import BPETokenizer
@@ -206,19 +207,23 @@ class _Steps:
     """
 
     def __init__(self, model: TokenizerModel) -> None:
-        merges = np.searchsorted(model.token_ids, model.merges)
-        ranks = np.arange(len(merges))
+        left, right, result = self.sides = merge_rows(model)
+        ranks = np.arange(len(result))
         made = np.full(len(model.token_ids), -1)
-        made[merges[::-1, 2]] = ranks[::-1]  # of several merges the first
+        made[result[::-1]] = ranks[::-1]  # of several merges the first
         self.model = model
-        self.sides = merges.T.astype(np.uint32, order="C")
-        self._is_new = made[merges[:, 2]] == ranks
-        self._ids = np.zeros(len(merges) + 1, np.int64)
+        self._is_new = made[result] == ranks
+        self._ids = np.zeros(len(result) + 1, np.int64)
         np.cumsum(self._is_new, out=self._ids[1:])
         self._ids += len(model) - self._ids[-1]
         # The last merge that makes a side of an earlier one. Training never leads to these.
-        last_made = np.maximum(made[merges[:, 0]], made[merges[:, 1]])
+        last_made = np.maximum(made[left], made[right])
         self._made_later = last_made[last_made > ranks]
+        if (model.training_options or {}).get("required_tokens"):
+            raise TrainingError(
+                "tokenizer: expected one without required tokens, whose merges are other ones at "
+                "each size, found one with them; train each size"
+            )
         self.base = _count_base_merges(model)
         self.least = int(self._ids[self.base])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["attribute_error", "check_one_text", "wrong_text"]
+__all__ = ["attribute_error", "check_one_text", "package_error", "wrong_text"]
 
 # Names of tiktoken, tokenizers, transformers and SentencePiece, with those of `BPETokenizer`.
 _OURS: Final = {
@@ -31,6 +31,34 @@ _OURS: Final = {
     "to_file": "save",
     "count": "count_tokens",
 }
+
+
+# Names that people look for in the packages themselves.
+_OF_PACKAGES: Final[dict[str, dict[str, str]]] = {
+    "bpe_core": {
+        "Tokenizer": "BPETokenizer",
+        "load": "BPETokenizer.load",
+        "from_pretrained": "BPETokenizer.from_pretrained",
+        "train": "train_bpe for files, train_from_iterator for texts",
+    },
+    "pipelines": {
+        **{name: f"build.{name}" for name in ("add", "count", "encode", "replay", "train")},
+        "load": "bpe_core.BPETokenizer.load",
+        "BuildConfig": "pipelines.config.BuildConfig",
+    },
+}
+
+
+def package_error(package: str, name: str) -> AttributeError:
+    """Return the error for a name that a package does not have, with its name there.
+
+    Example:
+        >>> str(package_error("bpe_core", "load"))
+        "module 'bpe_core' has no attribute 'load'; use BPETokenizer.load"
+    """
+    ours = _OF_PACKAGES[package].get(name)
+    use = "" if ours is None else f"; use {ours}"
+    return AttributeError(f"module {package!r} has no attribute {name!r}{use}", name=name)
 
 
 def attribute_error(owner: str, name: str) -> AttributeError:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from bpe_core.wrong_calls import package_error
+
 if TYPE_CHECKING:
     from pipelines.build import CallableModule, plan
     from pipelines.transforms import (
@@ -49,7 +51,7 @@ _MODULES: Final = {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise package_error(__name__, name)
     from importlib import import_module
 
     module = import_module(f"{__name__}.{_MODULES[name]}")

@@ -46,6 +46,7 @@ RUNNABLE = [
             "configuration",
             "converting",
             "errors",
+            "evaluating",
             "exporting",
             "input-forms",
             "inspecting",

@@ -1,6 +1,7 @@
 #include "count_runs.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -69,62 +70,76 @@ class TableMerger {
   TableMerger(const std::vector<const PretokenTable*>& tables,
               const std::vector<std::vector<uint32_t>>& entries) {
     for (size_t i = 0; i < tables.size(); ++i) {
-      if (!entries[i].empty()) heap_.push_back(Cursor(*tables[i], entries[i], i));
+      const uint32_t* const begin = entries[i].data();
+      cursors_.push_back({tables[i], begin, begin + entries[i].size(), {}, {}});
+      if (!entries[i].empty()) heap_.push_back(advanced(static_cast<uint32_t>(i)));
     }
-    std::make_heap(heap_.begin(), heap_.end(), later);
+    for (size_t i = heap_.size(); i > 0; --i) sift(i - 1);
   }
 
   // Replaces the counts by those of the next key; false at the end.
   bool next(std::string_view& key, std::vector<GroupCount>& counts) {
-    if (heap_.empty()) return false;
     counts.clear();
-    key = heap_.front().key;
-    while (!heap_.empty() && heap_.front().key == key) {
-      std::pop_heap(heap_.begin(), heap_.end(), later);
-      Cursor& cursor = heap_.back();
-      counts.push_back({static_cast<uint32_t>(cursor.group), cursor.count, cursor.documents});
-      if (cursor.next()) {
-        std::push_heap(heap_.begin(), heap_.end(), later);
+    if (heap_.empty()) return false;
+    const uint64_t head = heap_[0].head;
+    key = cursors_[heap_[0].group].key;
+    do {
+      Top& top = heap_[0];
+      const Cursor& cursor = cursors_[top.group];
+      counts.push_back({top.group, cursor.row.count, cursor.row.documents});
+      if (cursor.at != cursor.end) {
+        top = advanced(top.group);
       } else {
+        top = heap_.back();
         heap_.pop_back();
       }
-    }
+      sift(0);
+    } while (!heap_.empty() && heap_[0].head == head && cursors_[heap_[0].group].key == key);
     return true;
   }
 
  private:
   struct Cursor {
-    Cursor(const PretokenTable& table, const std::vector<uint32_t>& entries, size_t group)
-        : group(group), table_(&table), at_(entries.data()), end_(at_ + entries.size()) {
-      next();
-    }
-
-    bool next() {
-      if (at_ == end_) return false;
-      const PretokenTable::Row row = table_->row(*at_++);
-      key = key_of(row);
-      count = row.count;
-      documents = row.documents;
-      return true;
-    }
-
-    size_t group;
+    const PretokenTable* table;
+    const uint32_t* at;
+    const uint32_t* end;
+    PretokenTable::Row row;
     std::string_view key;
-    int64_t count;
-    int64_t documents;
-
-   private:
-    const PretokenTable* table_;
-    const uint32_t* at_;
-    const uint32_t* end_;
   };
 
-  static bool later(const Cursor& a, const Cursor& b) {
-    const int order = a.key.compare(b.key);
-    return order != 0 ? order > 0 : a.group > b.group;
+  // A cursor by the first bytes of its key, which mostly decide the order.
+  struct Top {
+    uint64_t head;
+    uint32_t group;
+  };
+
+  Top advanced(uint32_t group) {
+    Cursor& cursor = cursors_[group];
+    cursor.table->prefetch(cursor.at, cursor.end);
+    cursor.row = cursor.table->row(*cursor.at++);
+    cursor.key = key_of(cursor.row);
+    uint64_t head = 0;
+    std::memcpy(&head, cursor.key.data(), std::min(cursor.key.size(), sizeof head));
+    return {__builtin_bswap64(head), group};
   }
 
-  std::vector<Cursor> heap_;
+  bool before(const Top& a, const Top& b) const {
+    if (a.head != b.head) return a.head < b.head;
+    const int order = cursors_[a.group].key.compare(cursors_[b.group].key);
+    return order != 0 ? order < 0 : a.group < b.group;
+  }
+
+  void sift(size_t at) {
+    for (size_t child = 2 * at + 1; child < heap_.size(); child = 2 * at + 1) {
+      if (child + 1 < heap_.size() && before(heap_[child + 1], heap_[child])) ++child;
+      if (!before(heap_[child], heap_[at])) return;
+      std::swap(heap_[child], heap_[at]);
+      at = child;
+    }
+  }
+
+  std::vector<Cursor> cursors_;
+  std::vector<Top> heap_;  // the smallest first
 };
 
 }  // namespace
@@ -133,8 +148,10 @@ std::vector<std::string> pack_sections(const PretokenTable& table, size_t shards
   std::vector<std::string> sections;
   for (std::vector<uint32_t>& entries : table.sorted_shards(shards)) {
     SectionPacker packer({false, table.counts_documents()});
-    for (uint32_t entry : entries) {
-      const PretokenTable::Row row = table.row(entry);
+    const uint32_t* const end = entries.data() + entries.size();
+    for (const uint32_t* entry = entries.data(); entry != end; ++entry) {
+      table.prefetch(entry, end);
+      const PretokenTable::Row row = table.row(*entry);
       const GroupCount counted = {0, row.count, row.documents};
       packer.add(key_of(row), &counted, 1);
     }

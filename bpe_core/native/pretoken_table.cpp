@@ -16,8 +16,7 @@
 namespace bpe {
 namespace {
 
-constexpr size_t kFirstLines = size_t{1} << 7;    // few, since there may be thousands of tables
-constexpr size_t kLeastMemory = size_t{1} << 18;  // with less, each document would fill a table
+constexpr size_t kFirstLines = size_t{1} << 7;  // few, since there may be thousands of tables
 constexpr size_t kBatch = 64;         // entries of another table that are looked up together
 constexpr size_t kEntriesOfLine = 2;  // on average, when the table grows
 constexpr int kLowCountBits = 32;
@@ -206,12 +205,14 @@ void PretokenTable::add_table(const PretokenTable& other) {
 
 // While the table or the arena grows, the old and the twice as large new one exist together.
 bool PretokenTable::is_full(size_t memory_limit) const {
-  const size_t limit = std::max(memory_limit, kLeastMemory);
-  const bool table_grows = size_ * 9 > lines_.size() * kEntriesOfLine * 8;
+  const size_t after_a_batch = size_ + SegmentCounter<PortableCountKeys, false>::kBatch;
+  const size_t capacity = lines_.size() * kEntriesOfLine;
+  const bool table_grows = size_ * 9 > capacity * 8 || after_a_batch > capacity;
   const bool arena_grows = arena_.size() * 9 > arena_.capacity() * 8;
   const size_t line_bytes = sizeof(Line) + (counts_documents() ? sizeof(DocumentLine) : 0);
   const size_t table_bytes = lines_.size() * line_bytes * (table_grows ? 3 : 1);
-  return document_ == UINT32_MAX || table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > limit;
+  return document_ == UINT32_MAX ||
+         table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > memory_limit;
 }
 
 int64_t PretokenTable::total() const {
@@ -248,6 +249,10 @@ PretokenTable::Row PretokenTable::row(uint32_t entry) const {
 std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) const {
   std::vector<std::vector<uint32_t>> result(shards);
   for (size_t i = 0; i < lines_.size(); ++i) {
+    const size_t later = std::min(i + kAhead, lines_.size() - 1);
+    for (size_t slot = 0; slot < lines_[later].used; ++slot) {
+      prefetch_bytes(static_cast<uint32_t>(later * kSlots + slot));
+    }
     for (size_t slot = 0; slot < lines_[i].used; ++slot) {
       const uint32_t entry = static_cast<uint32_t>(i * kSlots + slot);
       const Row key = row(entry);
@@ -264,11 +269,13 @@ std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) c
   std::vector<Sortable> order;
   for (std::vector<uint32_t>& shard : result) {
     order.clear();
-    for (uint32_t index : shard) {
-      const Row key = row(index);
+    const uint32_t* const end = shard.data() + shard.size();
+    for (const uint32_t* index = shard.data(); index != end; ++index) {
+      prefetch(index, end);
+      const Row key = row(*index);
       const ShortKey head = load_short_key(key.key, std::min(key.length, kShortKeyBytes),
                                            std::min(key.length, kShortKeyBytes));
-      order.push_back({big_endian(head.low), big_endian(head.high), index});
+      order.push_back({big_endian(head.low), big_endian(head.high), *index});
     }
     std::sort(order.begin(), order.end(), [&](const Sortable& a, const Sortable& b) {
       if (a.first != b.first) return a.first < b.first;

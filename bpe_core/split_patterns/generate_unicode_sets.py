@@ -102,13 +102,20 @@ def generate() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Write the file that the command line names."""
+def write(
+    generate: Callable[[], str], default_output: Path, arguments: list[str] | None = None
+) -> None:
+    """Write the generated text to the file that the command line names."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
+    parser.add_argument("--output", type=Path, default=default_output)
     options = parser.parse_args(arguments)
     options.output.write_text(generate(), encoding="ascii", newline="\n")
     print(f"wrote {options.output}", file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the sets of characters."""
+    write(generate, DEFAULT_OUTPUT, arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.choices import CountsFormat
-from pipelines.cli.options import Debug, Json, Output, StorageOptions, parse_number
+from pipelines.cli.options import Debug, Json, StorageOptions, parse_number
 from pipelines.cli.output import display, print_json, print_result
 from pipelines.cli.process import closed_pipe_accepted, leave_at_once, report_errors
 from pipelines.errors import ConfigError
@@ -264,7 +264,7 @@ def show(
 
 
 def export(
-    output: Output,
+    counts: Counts,
     to: Annotated[
         CountsFormat,
         typer.Option(
@@ -288,13 +288,10 @@ def export(
 ) -> None:
     """Print counted words for the trainers of other libraries on standard output."""
     with leave_at_once(), report_errors(debug), closed_pipe_accepted():
-        from pipelines.counting.load import find_counts
         from pipelines.counting.words import write_words
-        from pipelines.exports.export import output_directory
 
-        root = output_directory(output, storage_options)
-        manifest = find_counts(root)
-        found = write_words(root / "counts", manifest, to, sys.stdout.buffer, most=words)
+        (given,) = _open([counts], storage_options)
+        found = write_words(given, to, sys.stdout.buffer, most=words)
         sys.stdout.buffer.flush()
         typer.echo(str(found), err=True)
 

@@ -52,6 +52,11 @@ _SIZES_SHOWN: Final = 12
 class CountsConfig(Section):
     """Counting of pre-tokens."""
 
+    path: Text | None = Field(
+        default=None,
+        description="Directory of finished counts to train from, which `beam-bpe count` or "
+        "`beam-bpe counts` wrote; null: count the input.",
+    )
     shards: Shards | None = Field(
         default=None,
         description="Number of Parquet files that hold the counts; null: one for each 64 MiB of "

@@ -3,9 +3,9 @@
 Counts go through files, not through a Beam shuffle, which the local runner keeps in memory: tables
 and runs bound the memory, and only small descriptors are shuffled.
 
-`table` counts into runs; `commits` makes repeating the tasks of a build safe; `documents` counts
-the documents of a user's pipeline; `shards` checks and merges the runs of both; `load` reads shards
-for training.
+`table` counts the groups of a corpus into runs; `commits` makes repeating the tasks of a build
+safe; `documents` counts the documents of a user's pipeline; `shards` checks and merges the runs of
+both; `load` reads shards for training.
 """
 
 from pipelines.counting.commits import (

@@ -20,7 +20,8 @@ from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
 
 # Metadata of a shard that describe the file, not the counts.
-_FILE_METADATA: Final = (b"bpe.shard", b"bpe.format", b"bpe.totals", b"bpe.groups", b"bpe.group_by")
+_OF_SHARD: Final = (b"bpe.shard", b"bpe.totals")
+_FILE_METADATA: Final = (*_OF_SHARD, b"bpe.format", b"bpe.groups", b"bpe.group_by")
 _COLUMNS: Final = ["pretoken", "count"]
 
 
@@ -57,6 +58,20 @@ def load_counts(directory: Directory, manifest: Mapping[str, Any]) -> PretokenCo
     """
     shards = Shards(directory, manifest)
     return shards.join(file.read(_COLUMNS) for file in shards)
+
+
+def load_all_columns(directory: Directory, manifest: CountsManifest) -> PretokenCounts:
+    """Load the counts of a finished stage with their groups and documents, if there are any.
+
+    Raises:
+        OutputError: A shard is missing or damaged.
+    """
+    tables = [file.read() for file in Shards(directory, manifest.to_json("shards", "fingerprint"))]
+    metadata = dict(tables[0].schema.metadata or {})
+    for key in _OF_SHARD:
+        metadata.pop(key, None)
+    table = pa.concat_tables([table.replace_schema_metadata(metadata) for table in tables])
+    return PretokenCounts.from_arrow(table)
 
 
 class Shards:

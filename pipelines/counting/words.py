@@ -7,20 +7,13 @@ texts, so counts are scaled down to numbers in which words can be repeated.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import BinaryIO, Final
 
 from bpe_core.short_repr import short_repr
 from pipelines.choices import CountsFormat
+from pipelines.counting.given import GivenCounts
 from pipelines.errors import shortened
-from pipelines.manifest.entries import ShardEntry
-from pipelines.manifest.models import CountsManifest
-from pipelines.storage.directory import Directory
-from pipelines.storage.parquet import listed_bytes
 
 MOST_REPEATED: Final = 10_000_000
 # Ends of fields and lines in a TSV file, and the end of a text in C.
@@ -60,18 +53,12 @@ class Words:
 
 
 def write_words(
-    counts: Directory,
-    manifest: CountsManifest,
-    to: CountsFormat,
-    file: BinaryIO,
-    *,
-    most: int = MOST_REPEATED,
+    counts: GivenCounts, to: CountsFormat, file: BinaryIO, *, most: int = MOST_REPEATED
 ) -> Words:
-    """Write the counted words in the order of the shards. One shard is in memory at a time.
+    """Write the counted words in the order of the shards, in bounded memory.
 
     Args:
-        counts: Directory of the counts.
-        manifest: Manifest of the counts.
+        counts: The counts.
         to: "sentencepiece": lines of a word, a tab and its count; "tokenizers": lines of JSON with
             `word` and `count`.
         file: Destination.
@@ -80,17 +67,20 @@ def write_words(
 
     Raises:
         OutputError: A shard is missing or damaged.
+        FormatError: A file does not contain counts.
     """
     found = Words()
-    total = sum(shard.pretokens for shard in manifest.shards)
-    scale = (most, total) if to == "tokenizers" and total > most else (1, 1)
-    for shard in manifest.shards:
-        for word, count in _read_shard(counts, shard):
-            line = _line_of(word, count, to, scale, found)
-            if line is not None:
-                file.write(line)
-                found.words += 1
-                found.occurrences += count
+    scale = (1, 1)
+    if to == "tokenizers" and (total := counts.total()) > most:
+        scale = (most, total)
+    for shard in range(counts.shards):
+        for rows in counts.read(shard):
+            for word, count in rows.items():
+                line = _line_of(word, count, to, scale, found)
+                if line is not None:
+                    file.write(line)
+                    found.words += 1
+                    found.occurrences += count
     return found
 
 
@@ -115,17 +105,3 @@ def _line_of(
         found.leave_out(f"a count below {-(-total // (2 * most)):,}", count)
         return None
     return json.dumps({"word": text, "count": scaled}, ensure_ascii=False).encode() + b"\n"
-
-
-def _read_shard(counts: Directory, shard: ShardEntry) -> Iterator[tuple[bytes, int]]:
-    data = listed_bytes(
-        counts,
-        shard.name,
-        size=shard.bytes,
-        xxh3_128=shard.xxh3_128,
-        what="A shard of the counts",
-        hint="Count again: `beam-bpe count CONFIG --restart`.",
-    )
-    file: Any = pq.ParquetFile(pa.BufferReader(data))
-    for batch in file.iter_batches(columns=["pretoken", "count"]):
-        yield from zip(batch["pretoken"].to_pylist(), batch["count"].to_pylist(), strict=True)

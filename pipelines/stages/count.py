@@ -21,6 +21,7 @@ from pipelines.manifest.stage import (
     discard_stage,
 )
 from pipelines.stages.context import BuildContext
+from pipelines.stages.given_counts import counts_directory, read_given_manifest
 from pipelines.stages.jobs import count_job, list_works
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
 from pipelines.stages.output import (
@@ -30,11 +31,14 @@ from pipelines.stages.output import (
     remove_scratch,
 )
 from pipelines.stages.submit import submit
+from pipelines.stages.summary import StageSummary
 from pipelines.storage.locks import OutputLock
 
 
 def count(context: BuildContext) -> CountsManifest:
     """Count the pre-tokens unless this is already done. Return the manifest."""
+    if context.config.counts.path is not None:
+        return _use_given(context)
     inputs, output = context.inputs, context.output
     identity = Identity.of(counts_configuration(context.config, inputs.shards), inputs.listed)
     manifest = find_finished(context, COUNT, identity, discard_counts)
@@ -52,7 +56,22 @@ def count(context: BuildContext) -> CountsManifest:
         manifest, result = _count_tasks(context, identity)
         finish(context, COUNT, identity, manifest, result, started)
     context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
-    context.report.add_counts(manifest, output)
+    context.report.add_counts(manifest, output.counts)
+    return manifest
+
+
+def _use_given(context: BuildContext) -> CountsManifest:
+    """Return the manifest of the counts at `counts.path`."""
+    if context.command == "count":
+        raise ConfigError(
+            "There is nothing to count.",
+            expected="the input to count",
+            found="counts.path, finished counts",
+            hint="Run `beam-bpe train`, or remove counts.path.",
+        )
+    manifest = read_given_manifest(context.config, context.output)
+    context.report.add_stage(StageSummary(name=COUNT.name, state="already finished"))
+    context.report.add_counts(manifest, counts_directory(context.config, context.output))
     return manifest
 
 

@@ -89,7 +89,7 @@ def encode(context: BuildContext) -> None:
                 task_rule=inputs.task_rule,
             )
         manifest, result = _encode_generation(context, identity, model, earlier)
-        if trained is not None:
+        if trained is not None and config.counts.path is None:
             _check_corpus(output, manifest, trained.configuration["corpus"])
         name = None if earlier is None else f"{ENCODE.name} {generations.next_name(earlier)}"
         finish(context, ENCODE, identity, manifest, result, started, name=name)

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +28,7 @@ from pipelines.counting.table import PretokenCounter
 from pipelines.counting.training_counts import TrainingCounts
 from pipelines.manifest.token_schema import schema
 from pipelines.probing.samples import FileSample
-from pipelines.stages.jobs import choose_id_type
+from pipelines.stages.jobs import choose_id_type, is_grouped
 from pipelines.stages.learn import train_model
 from pipelines.storage.directory import Directory, HashingFile
 from pipelines.tasks.listing import InputFile
@@ -46,7 +46,7 @@ _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 _NO_LIMIT: Final = 1 << 40
 # Measured: memory of a worker after startup, of reading, and of encoding besides; start and end of
 # a pipeline; a distinct pre-token in the table; a shard of counts, and the bytes in it per byte of
-# the distinct pre-tokens.
+# the distinct pre-tokens, for a pre-token in a group, and for a number of documents.
 _STARTED_BYTES: Final = 200 << 20
 _READING_BYTES: Final = 50 << 20
 _ENCODING_BYTES: Final = 180 << 20
@@ -54,6 +54,8 @@ _PIPELINE_SECONDS: Final = 1.5
 _TABLE_BYTES: Final = 48
 _SHARD_BYTES: Final = 1800
 _STORED_SHARE: Final = 0.67
+_STORED_GROUP: Final = 1.5
+_STORED_DOCUMENTS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +167,13 @@ def estimate_build(
     chunks = list(_interleave(samples))
     seconds, memory = {}, {}
     counted = None if model is not None else _count(config, chunks, selected)
+    count_files = 0
     if counted is not None:
-        table = round(counted.distinct * (_TABLE_BYTES + counted.mean_bytes))
+        entries = counted.distinct
+        if is_grouped(config):
+            entries = round(entries * _count_groups(config, samples) / counted.sampled)
+        table = round(entries * (_TABLE_BYTES + counted.mean_bytes))
+        count_files = shards * _SHARD_BYTES + _stored_bytes(config, counted, entries)
         seconds["count"] = read_text + selected * counted.seconds
         memory["count"] = _STARTED_BYTES + _READING_BYTES + min(config.counts.memory, table)
         started = time.perf_counter()
@@ -190,9 +197,7 @@ def estimate_build(
         heaps_exponent=0.0 if counted is None else counted.exponent,
         tokens=None if encoded is None else round(selected * encoded.tokens),
         token_file_bytes=None if encoded is None else round(selected * encoded.stored),
-        count_file_bytes=0
-        if counted is None
-        else shards * _SHARD_BYTES + round(_STORED_SHARE * counted.distinct * counted.mean_bytes),
+        count_file_bytes=count_files,
         vocabulary=_reached(counted, model),
         seconds=seconds,
         memory=memory,
@@ -232,8 +237,13 @@ def _estimate_source(
         known = {sample.file.url for sample in complete}
         left = [file for file in files if file.compression == compression and file.url not in known]
         parts += [_scale(complete, 1.0), _scale(rest or complete, _factor(left, rest or complete))]
+    documents = sum(part.documents for part in parts)
+    # Windows lie in large files, so that documents of the many small ones are hardly seen.
+    unseen = len(samples) < len(files) and all(sample.rows is None for sample in samples)
+    if one_each or (unseen and documents < len(files)):
+        documents = len(files)
     return _Source(
-        documents=len(files) if one_each else sum(part.documents for part in parts),
+        documents=documents,
         text_bytes=sum(part.text_bytes for part in parts),
         selected_bytes=sum(part.selected_bytes for part in parts),
     )
@@ -269,6 +279,7 @@ class _Counted:
 
     Attributes:
         counts: Those of some of the samples, to train on.
+        sampled: Number of distinct ones in all samples.
         distinct: Expected number of distinct ones in the input.
         factor, exponent: Heaps' law.
         mean_bytes: Mean length of a distinct pre-token.
@@ -276,6 +287,7 @@ class _Counted:
     """
 
     counts: PretokenCounts
+    sampled: int
     distinct: int
     factor: float
     exponent: float
@@ -302,22 +314,7 @@ def _cut(batch: DocumentBatch) -> Iterator[DocumentBatch]:
 
 def _count(config: BuildConfig, chunks: Sequence[DocumentBatch], text: float) -> _Counted | None:
     """Count the pre-tokens of the samples; `text` is the text of the input to count."""
-    tokenizer = config.tokenizer
-    nowhere = Directory(url=config.output_path)
-    counter = PretokenCounter(
-        CountRules(
-            counts=nowhere,
-            runs=nowhere,
-            pattern=tokenizer.effective_pattern,
-            special_tokens=tokenizer.special_tokens,
-            shards=1,
-            memory=_NO_LIMIT,
-            max_pretoken_bytes=config.counts.max_pretoken_bytes,
-            on_long_pretoken=config.counts.on_long_pretoken,
-            normalizer=tokenizer.normalization_form,
-            normalize_quotes=tokenizer.normalize_quotes,
-        )
-    )
+    counter = PretokenCounter(_count_rules(config))
     curve = [(0, 0)]
     train_on: PretokenCounts | None = None
     started = time.perf_counter()
@@ -341,12 +338,60 @@ def _count(config: BuildConfig, chunks: Sequence[DocumentBatch], text: float) ->
     expected = distinct * max(1.0, text / size) ** exponent
     return _Counted(
         counts=counts if train_on is None else train_on,
+        sampled=distinct,
         distinct=round(expected),
         factor=distinct / size**exponent,
         exponent=exponent,
         mean_bytes=len(counts.columns()[0]) / distinct,
         seconds=spent / size,
     )
+
+
+def _count_rules(config: BuildConfig) -> CountRules:
+    tokenizer = config.tokenizer
+    nowhere = Directory(url=config.output_path)
+    return CountRules(
+        counts=nowhere,
+        runs=nowhere,
+        pattern=tokenizer.effective_pattern,
+        special_tokens=tokenizer.special_tokens,
+        shards=1,
+        memory=_NO_LIMIT,
+        max_pretoken_bytes=config.counts.max_pretoken_bytes,
+        on_long_pretoken=config.counts.on_long_pretoken,
+        normalizer=tokenizer.normalization_form,
+        normalize_quotes=tokenizer.normalize_quotes,
+    )
+
+
+def _count_groups(config: BuildConfig, samples: Sequence[FileSample]) -> int:
+    """Return the number of distinct pre-tokens of each group of the samples, added up."""
+    rules = replace(
+        _count_rules(config),
+        sources=tuple(source.name or "" for source in config.input),
+        group_by=config.counts.group_by,
+    )
+    counter = PretokenCounter(rules)
+    left = _COUNTED_BYTES
+    try:
+        for sample in samples:
+            for batch in sample.batches if left > 0 else ():
+                counter.add(batch, sample.file.source)
+                left -= int(batch.num_bytes.sum())
+        return len(counter)
+    finally:
+        counter.close()
+
+
+def _stored_bytes(config: BuildConfig, counted: _Counted, entries: int) -> int:
+    """Return the size of the rows of all shards, with so many entries of groups."""
+    grouped = is_grouped(config)
+    stored = _STORED_SHARE * counted.distinct * counted.mean_bytes
+    if grouped:
+        stored += _STORED_GROUP * entries
+    if config.counts.document_frequency:
+        stored += _STORED_DOCUMENTS * (counted.distinct + entries * grouped)
+    return round(stored)
 
 
 # --- tokens

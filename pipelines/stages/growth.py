@@ -48,7 +48,7 @@ def reuse_tokenizer(context: BuildContext) -> bool:
     counted, trained = found
     for stage in (COUNT, TRAIN):
         context.report.add_stage(StageSummary(name=stage.name, state="already finished"))
-    context.report.add_counts(counted, output)
+    context.report.add_counts(counted, output.counts)
     context.report.add_tokenizer(trained, output)
     return True
 

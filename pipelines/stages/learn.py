@@ -80,7 +80,10 @@ def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[
         config: Configuration of the build.
         counted: Manifest of the counts, or its content.
     """
-    return {**tokenizer_configuration(config, len(counted.shards)), "corpus": counted.corpus}
+    configuration = tokenizer_configuration(config, len(counted.shards))
+    # Given counts do not follow from the inputs.
+    given = {} if config.counts.path is None else {"given_counts": counted.fingerprint}
+    return {**configuration, "corpus": counted.corpus, **given}
 
 
 def find_trained(
@@ -228,6 +231,7 @@ def _train_bytes(config: TokenizerConfig, counts: TrainingCounts, show: Progress
         max_token_bytes=config.max_token_bytes,
         forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
         forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
+        required_tokens=[token.encode() for token in config.required_tokens],
         base=None if config.base_model is None else BPETokenizer.from_model(config.base_model),
         parity=counts.parity,
         progress=show,

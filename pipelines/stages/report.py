@@ -43,12 +43,12 @@ class Report:
             self.add_stage(StageSummary(name=stage.name, state="submitted"))
         self._set(submitted=job)
 
-    def add_counts(self, manifest: CountsManifest, output: Output) -> None:
+    def add_counts(self, manifest: CountsManifest, counts: Directory) -> None:
         """Add the results of counting."""
         totals = manifest.totals
         self._add_documents(totals)
         self._set(distinct_pretokens=totals.distinct_pretokens)
-        self._add_outputs(counts=output.counts.url)
+        self._add_outputs(counts=counts.url)
         if totals.long_pretokens:
             self.add_warnings(
                 [

@@ -12,7 +12,7 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import tokenizer_settings
 from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
-from pipelines.counting.load import find_counts, load_counts
+from pipelines.counting.load import find_counts, load_all_columns
 from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
@@ -49,7 +49,6 @@ def compare_sizes(
     settings = _find_settings(root, trained) if config is None else config.tokenizer
     check_compares(settings, sizes)
     progress.describe("loading counts")
-    counts = load_counts(root / COUNT.directory, counted.to_json("shards", "fingerprint"))
     model = None
     if trained is not None and (config is None or _is_alike(trained, config, counted)):
         model = _load_large_enough(root, max(sizes))
@@ -67,6 +66,7 @@ def compare_sizes(
         )
         model = _train(settings, selected, max(sizes))
     tokenizer = BPETokenizer.from_model(model)
+    counts = load_all_columns(root / COUNT.directory, counted)
     return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
 
 
@@ -84,6 +84,20 @@ def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
             "Sizes are compared only for tokenizers that merge bytes.",
             expected="tokenizer.unit: byte",
             found=f"unit: {settings.unit}" + ", metaspace: true" * settings.metaspace,
+            hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
+        )
+    if settings.required_tokens:
+        raise ConfigError(
+            "Sizes are compared only for tokenizers without required tokens.",
+            expected="no tokenizer.required_tokens, whose merges are other ones at each size",
+            found=f"{len(settings.required_tokens)} of them",
+            hint="Compare without them: `--set tokenizer.required_tokens=[]`, in another output.",
+        )
+    if settings.superwords is not None:
+        raise ConfigError(
+            "Sizes are not compared for tokenizers with superwords.",
+            expected="no tokenizer.superwords: counts of pre-tokens do not determine such tokens",
+            found=f"superwords of at most {settings.superwords.max_words} words",
             hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
         )
     least = len(settings.special_tokens) + (

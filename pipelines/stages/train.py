@@ -25,6 +25,7 @@ from pipelines.manifest.stage import (
 )
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count
+from pipelines.stages.given_counts import counts_directory
 from pipelines.stages.learn import (
     SCRATCH,
     SCRATCH_FILES,
@@ -50,9 +51,12 @@ def train(context: BuildContext) -> TokenizerManifest:
         runs = count_superwords(context, counted)
     configuration = training_configuration(context.config, counted)
     identity = Identity.of(configuration, context.inputs.listed)
+    if context.config.counts.path is not None:  # which decides instead of the inputs
+        identity = Identity(configuration=configuration, inputs={}, marks={})
     manifest = find_finished(context, TRAIN, identity, discard_tokenizer)
     if manifest is None:
-        check_groups(context.config.tokenizer, counted.group_bytes, output.counts.url)
+        counts = counts_directory(context.config, output)
+        check_groups(context.config.tokenizer, counted.group_bytes, counts.url)
         started = time.monotonic()
         begin_stage(output.tokenizer, identity, commits=context.inputs.commits)
         content, resumed = _train_where_configured(context, counted, configuration, runs)
@@ -90,8 +94,9 @@ def _train_where_configured(
     if content is not None:
         return content, True
     if config.train_where == "launcher":
+        counts = counts_directory(context.config, output)
         second = None if runs is None else SecondRound(output.superwords, runs)
-        content = learn(config, output.counts, output.tokenizer, counted, configuration, second)
+        content = learn(config, counts, output.tokenizer, counted, configuration, second)
         return content, False
     pipelines = context.pipelines
     if context.no_wait:

@@ -26,6 +26,7 @@ from pipelines.manifest.stage import (
     load_manifest,
     load_plan,
 )
+from pipelines.stages.given_counts import counts_directory, read_given_manifest
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
 from pipelines.stages.learn import find_trained, keep_trained, learn, training_configuration
 from pipelines.stages.output import Output
@@ -80,7 +81,11 @@ class TrainJob:
             content = find_trained(output.tokenizer, configuration, counted)
         if content is None:
             content = learn(
-                self.config.tokenizer, output.counts, output.tokenizer, counted, configuration
+                self.config.tokenizer,
+                counts_directory(self.config, output),
+                output.tokenizer,
+                counted,
+                configuration,
             )
             keep_trained(output.tokenizer, configuration, content)
         [encoder] = [
@@ -119,6 +124,8 @@ class TrainJob:
         """Return the manifest of the counts or, before the launcher writes it, its content."""
         if self.counting is not None:
             return counts_content(self.counting, self.config.input, self.planned_bytes)
+        if self.config.counts.path is not None:
+            return read_given_manifest(self.config, output)
         counted = load_manifest(COUNT, output.counts)
         assert counted is not None, "counts are finished before training starts"
         return counted

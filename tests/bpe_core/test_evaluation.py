@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from profiles import times
 
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
+from bpe_core.characters import CharacterRules
 from bpe_core.counts import columns_to_arrow
 from bpe_core.errors import TrainingError
 from bpe_core.evaluation import UseCounter, gini, renyi_efficiency
+from bpe_core.model import TokenizerModel
 from bpe_core.reachability import find_unreachable
 from bpe_core.text_measures import WORDS, decode_characters, find_scripts, measure_text
 from bpe_core.token_probes import measure_spaces, name_grouping, split_numbers, three_digit_f1
@@ -215,6 +217,27 @@ def test_no_id_of_a_text_is_unreachable(text: str) -> None:
     spared = find_unreachable(tokenizer, np.unique(tokenizer.encode(text)))
     assert spared is not None
     assert spared.unreachable.tolist() == found.unreachable.tolist()
+
+
+def test_bytes_of_characters_with_a_token_are_unreachable() -> None:
+    """As with SentencePiece's `<0x61>`; bytes of other characters are reachable."""
+    byte_ids = tuple(range(256))
+    tokens = [(i, bytes([i])) for i in range(256)]
+    tokens += [(256, b"a"), (257, b" "), (258, b" a"), (259, b"a ")]
+    model = TokenizerModel.from_tokens(
+        tokens,
+        [(257, 256, 258)],
+        pattern="none",
+        characters=CharacterRules(byte_ids=byte_ids, prefix="always"),
+    )
+    tokenizer = BPETokenizer.from_model(model)
+    assert tokenizer.encode("ab") == [258, ord("b")]
+    found = find_unreachable(tokenizer)
+    assert found is not None
+    assert found.by_merges.tolist() == [ord(" "), ord("a"), 259]
+    assert len(found.by_encoding) == 13
+    assert not len(found.by_pattern)
+    assert not len(found.not_found)
 
 
 def test_ids_of_tokenizers_that_change_spaces_are_not_judged() -> None:

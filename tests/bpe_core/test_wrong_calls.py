@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import bpe_core
+import pipelines
 from bpe_core import BPETokenizer, PretokenCounts, train_bpe, train_from_counts
-from bpe_core.errors import FormatError, InvalidTokenizerError, TrainingError, UnknownTokenError
+from bpe_core.errors import (
+    FormatError,
+    InvalidTokenizerError,
+    InvalidUtf8Error,
+    TrainingError,
+    UnknownTokenError,
+)
 from bpe_core.formats.huggingface import tokenizer_config_bytes
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -58,6 +69,7 @@ TOKENIZER: Any = BPETokenizer(BYTES | {256: b"hi"}, [(b"h", b"i")], ["<|endoftex
         (lambda t: t.decode_batch([1, 2]), "for one list use decode"),
         (lambda t: t.decode_batch("hi"), "decode_batch takes lists of ids, found str"),
         (lambda t: t.id_to_token("hi"), "id_to_token takes an id, found str; .* token_to_id"),
+        (lambda t: t.id_to_token([1]), "id_to_token takes an id, found list; for several: "),
     ],
 )
 @pytest.mark.filterwarnings("ignore:the split pattern")
@@ -87,10 +99,47 @@ def test_names_of_other_libraries(name: str, ours: str) -> None:
             getattr(owner, name)
 
 
+@pytest.mark.parametrize(
+    ("package", "name", "ours"),
+    [
+        (bpe_core, "load", "BPETokenizer.load"),
+        (bpe_core, "Tokenizer", "BPETokenizer"),
+        (bpe_core, "train", "train_bpe for files, train_from_iterator for texts"),
+        (pipelines, "encode", "build.encode"),
+        (pipelines, "load", "bpe_core.BPETokenizer.load"),
+    ],
+)
+def test_names_that_are_looked_for_in_the_packages(
+    package: ModuleType, name: str, ours: str
+) -> None:
+    assert not hasattr(package, name)
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; use {re.escape(ours)}$"):
+        getattr(package, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        package.nothing  # noqa: B018
+
+
 def test_other_unknown_names() -> None:
     for owner in (TOKENIZER, BPETokenizer):
         with pytest.raises(AttributeError, match=r"'BPETokenizer' has no attribute 'nothing'$"):
             owner.nothing  # noqa: B018
+
+
+def test_training_of_other_things_than_files_of_text(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"found none at .*rglob"):
+        train_bpe(tmp_path, 300)
+    with pytest.raises(TrainingError, match=r"found none at .*glob\.glob\(pattern\)"):
+        train_bpe(tmp_path / "*.txt", 300)
+    for data, kind in (
+        (gzip.compress(b"low"), "gzip data"),
+        (b"PAR1\x15" + b"\xff" * 9, "a Parquet file"),
+    ):
+        (tmp_path / "a").write_bytes(data)
+        with pytest.raises(InvalidUtf8Error, match=f"in {kind}; unpack it, .*beam-bpe init"):
+            train_bpe(tmp_path / "a", 300)
+    (tmp_path / "a").write_bytes(b"caf\xe9")
+    with pytest.raises(InvalidUtf8Error, match="repair the text"):
+        train_bpe(tmp_path / "a", 300)
 
 
 def test_training_of_a_text() -> None:

@@ -4,6 +4,7 @@ has the bytes of a count of both corpora."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
@@ -333,3 +334,58 @@ def test_damage_is_noticed(corpora: Path, tmp_path: Path) -> None:
     assert "missing or of another size" in refused("top", tmp_path / "out")[1]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     assert "A file of counts is damaged." in refused("top", tmp_path / "bad.parquet")[1]
+
+
+# ---- training
+
+
+def train_config(root: Path, name: str, counts: str, **tokenizer: object) -> Path:
+    config = root / f"{name}.yaml"
+    config.write_text(
+        json.dumps(
+            {
+                "output": name,
+                "input": [{"files": ["data/*/*"]}],
+                "tokenizer": {"vocab_size": 300, **tokenizer},
+                "counts": {"path": counts} if counts else {"shards": 2},
+            }
+        )
+    )
+    return config
+
+
+@pytest.mark.slow
+def test_a_sum_trains_the_tokenizer_of_both(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "data", tmp_path / "data")
+    run("merge", corpora / "a", corpora / "b", "-o", tmp_path / "sum")
+    direct = train_config(tmp_path, "direct", "")
+    given = train_config(tmp_path, "given", "sum")
+    for config in (direct, given):
+        assert beam_bpe("build", config, "-q").returncode == 0
+    files = [tmp_path / output / "tokenizer/tokenizer.json" for output in ("direct", "given")]
+    assert len({file.read_bytes() for file in files}) == 1
+    assert not (tmp_path / "given/counts").exists()
+    assert beam_bpe("verify", tmp_path / "given").returncode == 0
+    again = beam_bpe("build", given)
+    assert "already finished" in again.stdout + again.stderr
+    # Other counts are another configuration, and are not removed by --restart.
+    run("scale", corpora / "a", "--by", 2, "-o", tmp_path / "twice")
+    train_config(tmp_path, "given", "twice")
+    assert "given_counts" in beam_bpe("train", given).stderr
+    assert beam_bpe("train", given, "--restart", "-q").returncode == 0
+    assert (tmp_path / "twice/counts/manifest.json").exists()
+
+
+def test_given_counts_that_do_not_fit_are_refused(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "data", tmp_path / "data")
+    run("merge", corpora / "a", "-o", tmp_path / "sum")
+    PretokenCounts.load(tmp_path / "sum/counts").save(tmp_path / "sum.parquet")
+    for counts, command, problem in (
+        ("sum", "count", "There is nothing to count."),
+        ("no", "train", "There are no counts."),
+        ("sum.parquet", "train", "Counts without a manifest cannot be trained from."),
+    ):
+        done = beam_bpe(command, train_config(tmp_path, "out", counts))
+        assert (done.returncode > 0, problem in done.stderr) == (True, True), done.stderr
+    done = beam_bpe("train", train_config(tmp_path, "out", "sum", pattern="cl100k"))
+    assert "found cl100k and gpt2" in done.stderr

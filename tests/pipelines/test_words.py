@@ -15,6 +15,7 @@ from build_support import command as beam_bpe
 
 from pipelines.build import count
 from pipelines.config import BuildConfig
+from pipelines.counting.given import GivenCounts
 from pipelines.counting.load import find_counts, load_counts
 from pipelines.counting.words import Words, write_words
 from pipelines.storage.directory import Directory
@@ -40,7 +41,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Directory:
 
 def written(root: Directory, to: str, most: int = 10**9) -> tuple[Words, list[str]]:
     file = io.BytesIO()
-    found = write_words(root / "counts", find_counts(root), to, file, most=most)  # type: ignore[arg-type]
+    found = write_words(GivenCounts.open(root.url), to, file, most=most)  # type: ignore[arg-type]
     return found, file.getvalue().decode().splitlines()
 
 
@@ -86,6 +87,17 @@ def test_counts_for_tokenizers_keep_their_proportions(counted: Directory, most: 
     assert words == {word: n for word, n in rounded.items() if n}
     missing = sum(n for word, n in expected.items() if word not in words)
     assert sum(n for _, n in found.left_out.values()) == missing
+
+
+@pytest.mark.slow
+def test_a_file_of_counts_has_the_same_words(counted: Directory, tmp_path: Path) -> None:
+    merged = tmp_path / "merged.parquet"
+    assert beam_bpe("counts", "merge", counted.url, "-o", merged).returncode == 0
+    file = io.BytesIO()
+    found = write_words(GivenCounts.open(str(merged)), "sentencepiece", file)
+    expected, lines = written(counted, "sentencepiece")
+    assert found == expected
+    assert sorted(file.getvalue().decode().splitlines()) == sorted(lines)
 
 
 def test_numbers_of_words_are_a_sentence() -> None:

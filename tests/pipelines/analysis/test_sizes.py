@@ -113,6 +113,7 @@ def test_the_corpus_is_counted_first(tmp_path: Path) -> None:
     [
         ("100", {}, "expected: 257 (256 bytes and the special tokens) to 2,147,483,647"),
         ("300", {"unit": "character"}, "found: unit: character\n"),
+        ("300", {"superwords": {}, "vocab_size": 400}, "found: superwords of at most 4 words\n"),
         (
             "300",
             {"unit": "character", "metaspace": True, "vocab_size": 400},
@@ -164,3 +165,36 @@ def test_each_source_and_value_has_its_own_numbers() -> None:
         "*.txt, de",
         "bytes per token",
     ]
+
+
+@pytest.mark.slow
+def test_each_source_and_value_has_the_tokens_of_its_own_documents(tmp_path: Path) -> None:
+    """Of two sources and of a field in their records."""
+    for name, start in (("web", 0), ("books", 5)):
+        records = [
+            {"text": text.decode(), **({"lang": ("de", "en")[i % 2]} if i else {})}
+            for i, text in enumerate(some_text(9, start=start))
+        ]
+        lines = "".join(f"{json.dumps(record)}\n" for record in records)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    config = tmp_path / "build.yaml"
+    config.write_text(
+        "output: out\n"
+        "input:\n"
+        "- {name: web, files: [web.jsonl], format: jsonl, keep_columns: [lang]}\n"
+        "- {name: books, files: [books.jsonl], format: jsonl, keep_columns: [lang]}\n"
+        "counts: {shards: 2, group_by: lang}\n"
+        "tokenizer: {vocab_size: 290}\n"
+    )
+    done = beam_bpe("build", config, "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    [size] = sizes_of(tmp_path / "out", "290")
+    report = json.loads(beam_bpe("report", tmp_path / "out", "--by", "lang", "--json").stdout)
+    expected = {entry["name"]: entry["tokens"] - 9 for entry in report["sources"]}
+    assert {name: use["tokens"] for name, use in size["sources"].items()} == expected
+    tokens: dict[str, int] = {}
+    for use in size["sources"].values():
+        for value, of_value in use["values"].items():
+            tokens[value] = tokens.get(value, 0) + of_value["tokens"]
+    found = report["groups"]["values"]
+    assert tokens == {row["value"] or "": row["tokens"] - row["documents"] for row in found}

@@ -117,6 +117,26 @@ def test_estimates_are_within_30_percent_of_what_a_build_makes(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("documents", [False, True])
+def test_the_size_of_counts_by_group_is_estimated(documents: bool, tmp_path: Path) -> None:
+    sources = [
+        {
+            "name": f"part-{number}",
+            "files": [str(EXAMPLES / f"kjv-{number}.txt*")],
+            "separator": "<|endoftext|>",
+        }
+        for number in ("00", "01", "02")
+    ]
+    counts = {"shards": 1, "document_frequency": documents}
+    config = config_for(tmp_path, input=sources, counts=counts)
+    found = build.plan(config).estimate
+    assert found is not None
+    build.count(config)
+    (shard,) = (tmp_path / "out" / "counts").glob("shard-*")
+    assert 0.7 * shard.stat().st_size <= found.count_file_bytes <= 1.3 * shard.stat().st_size
+
+
+@pytest.mark.slow
 def test_an_estimate_of_a_small_corpus_is_exact(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(50), "b.txt": some_text(9, start=50)})
     config = config_for(tmp_path)
@@ -258,3 +278,12 @@ def test_kept_columns_are_in_the_size(tmp_path: Path) -> None:
     size = sum(path.stat().st_size for path in (tmp_path / "out" / "tokens").glob("train*"))
     assert found.token_file_bytes is not None
     assert 0.7 * size < found.token_file_bytes < 1.3 * size
+
+
+@pytest.mark.slow
+def test_each_of_many_small_files_is_a_document(tmp_path: Path) -> None:
+    files = {f"{i:04d}.txt": [b"small"] for i in range(400)}
+    write_corpus(tmp_path / "data", {**files, "large.txt": [b"the cat sat on the mat " * 40_000]})
+    found = build.plan(config_for(tmp_path, input={"range_bytes": 1 << 26})).estimate
+    assert found is not None
+    assert found.documents == 401

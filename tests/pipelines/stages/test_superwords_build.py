@@ -131,6 +131,9 @@ def test_another_second_round_keeps_the_runs_and_another_first_is_refused(built:
                 "tokenizer": {**rules, "superwords": {"max_words": 2, "vocab_size_before": BEFORE}},
             }
         )
+    shorter = {"max_words": 2, "vocab_size_before": BEFORE}
+    summary = train({**values, "tokenizer": {**rules, "superwords": shorter}}, restart=True)
+    assert [stage.state for stage in summary.stages] == ["already finished"] * 2 + ["done"]
     other = {**values, "tokenizer": {**rules, "superwords": {"vocab_size_before": 400}}}
     with pytest.raises(DifferentConfigurationError, match="vocab_size: 420 → 400") as caught:
         train(other)
@@ -208,7 +211,16 @@ def test_what_superwords_cannot_be_combined_with(
     assert re.search(problem, str(caught.value), re.DOTALL), str(caught.value)
 
 
-def test_nine_tenths_are_learned_in_the_first_round_by_default(tmp_path: Path) -> None:
+def test_four_fifths_are_learned_in_the_first_round_by_default(tmp_path: Path) -> None:
     config = read_config(values_of(tmp_path, tokenizer={"vocab_size": 1000, "superwords": {}}))
-    assert config.tokenizer.first_round.vocab_size == 900
+    assert config.tokenizer.first_round.vocab_size == 800
     assert config.tokenizer.first_round.superwords is None
+
+
+def test_sizes_and_explanations_say_that_counts_do_not_determine_superwords(built: Path) -> None:
+    output = str(built / "out")
+    sizes = beam_bpe("sizes", output, "--vocab", "300")
+    assert "Sizes are not compared for tokenizers with superwords" in sizes.stderr
+    explained = beam_bpe("explain", output, " of the")
+    assert explained.returncode == 0, explained.stderr
+    assert "expected counts by its pattern" in explained.stdout

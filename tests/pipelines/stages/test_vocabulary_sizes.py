@@ -76,6 +76,29 @@ def test_each_smaller_tokenizer_is_one_trained_to_that_size_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rules", [{"mixture": {"a": 0.3, "b": 0.7}}, {"parity": {}}], ids=str)
+def test_rules_about_sources_hold_for_every_size(tmp_path: Path, rules: dict[str, Any]) -> None:
+    write_corpus(tmp_path / "data", {"a.txt": some_text(9), "b.txt": some_text(9, start=30)})
+    sources = [
+        {"name": name, "files": [str(tmp_path / "data" / f"{name}.txt")], "separator": END}
+        for name in "ab"
+    ]
+    ladder = {**values_of(tmp_path, tokenizer=rules), "input": sources}
+    pipelines.build.train(ladder)
+    alone = values_of(tmp_path, "alone", tokenizer={**rules, "vocab_size": 270})
+    pipelines.build.train({**alone, "input": sources})
+    records = ("manifest.json", "run.json")
+    found = checksums(tmp_path / "out" / "tokenizer" / "sizes" / "270", but=records)
+    assert found == checksums(tmp_path / "alone" / "tokenizer", but=records)
+    wanted = list(SIZES)
+    of_ladder = pipelines.build.sizes(ladder, wanted)
+    assert (
+        of_ladder.to_json() == pipelines.build.sizes({**alone, "input": sources}, wanted).to_json()
+    )
+    assert list(of_ladder.to_json()["sizes"][0]["sources"]) == ["a", "b"]
+
+
+@pytest.mark.slow
 def test_the_configured_size_encodes(built: Path) -> None:
     output = built / "out"
     build(values_of(built, "alone", tokenizer={"vocab_size": 280}))

@@ -1,0 +1,60 @@
+"""Counts that a build trains from instead of counting its input: `counts.path`."""
+
+from __future__ import annotations
+
+import json
+
+from bpe_core import PretokenCounts
+from bpe_core.counts import normalization_metadata
+from pipelines.config import BuildConfig
+from pipelines.config.values import protocol_of
+from pipelines.counting.given import GivenCounts
+from pipelines.errors import ConfigError
+from pipelines.manifest.models import CountsManifest
+from pipelines.stages.output import Output
+from pipelines.storage.directory import Directory
+
+
+def counts_directory(config: BuildConfig, output: Output) -> Directory:
+    """Return the directory of the counts that a build trains from."""
+    if config.counts.path is None:
+        return output.counts
+    return open_given_counts(config, output).directory
+
+
+def open_given_counts(config: BuildConfig, output: Output) -> GivenCounts:
+    """Return the counts at `counts.path`.
+
+    Raises:
+        ConfigError: They have no manifest.
+        InputError: There are no finished counts.
+        TrainingError: They were counted by other rules.
+    """
+    path = config.counts.path
+    assert path is not None
+    url = config.resolve(path)
+    same_storage = protocol_of(url) == protocol_of(output.root.url)
+    given = GivenCounts.open(url, output.root.storage_options if same_storage else {})
+    if given.manifest is None:
+        raise ConfigError(
+            "Counts without a manifest cannot be trained from.",
+            expected="a directory that `beam-bpe count` or `beam-bpe counts` wrote",
+            found=given.url,
+            where="counts.path",
+            hint=f"Write one: `beam-bpe counts merge {path} --output DIR`.",
+        )
+    tokenizer = config.tokenizer
+    wanted = {
+        "pattern": tokenizer.effective_pattern,
+        "special_tokens": json.dumps(tokenizer.special_tokens, ensure_ascii=False),
+        **normalization_metadata(tokenizer.normalization_form, tokenizer.normalize_quotes),
+    }
+    PretokenCounts.from_mapping({}, wanted) + given.empty  # refuses other rules by name
+    return given
+
+
+def read_given_manifest(config: BuildConfig, output: Output) -> CountsManifest:
+    """Return the manifest of the counts at `counts.path`; see `open_given_counts`."""
+    manifest = open_given_counts(config, output).manifest
+    assert manifest is not None
+    return manifest
