@@ -343,6 +343,7 @@ class MergeIndex : public MergeLearner::Engine {
       const Position position = arena_[i];
       occurrences_.push_back(
           {position, kBoundary, slots_[position + length], weights.at(position)});
+      self().prefetch(occurrences_.back().weight);
     }
   }
 
