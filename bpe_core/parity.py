@@ -83,8 +83,8 @@ def make_parity_learner(
     names = sorted(set(_names_of(counts, rules)))
     if len(names) > _MOST_GROUPS:
         raise TrainingError(
-            f"parity: expected at most {_MOST_GROUPS:,} groups, found {len(names):,}; each pair has "
-            "a count for each group in memory"
+            f"parity: expected at most {_MOST_GROUPS:,} groups, found {len(names):,}; each pair "
+            "has a count for each group in memory"
         )
     parts = [_rows(counts, rules, names, 0)]
     ratios = []
