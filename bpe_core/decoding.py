@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,11 +138,13 @@ class TokenDecoder:
             >>> [tokenizer.id_to_token(i) for i in range(4)]
             [' a', '\ufffd', '<s>', None]
         """
-        if isinstance(token_id, (str, bytes)):
-            raise TypeError(
-                f"id_to_token takes an id, found {type(token_id).__name__}; for a token use "
-                "token_to_id"
+        if not isinstance(token_id, SupportsIndex):
+            instead = (
+                "for a token use token_to_id"
+                if isinstance(token_id, (str, bytes))
+                else "for several: [tokenizer.id_to_token(i) for i in ids]"
             )
+            raise TypeError(f"id_to_token takes an id, found {type(token_id).__name__}; {instead}")
         token = self._tokens.by_id.get(token_id)
         return None if token is None else token.decode("utf-8", "replace")
 

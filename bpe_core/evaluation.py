@@ -87,6 +87,9 @@ class UseCounter:
         self._model = tokenizer.model
         self._threads = num_threads or usable_cores()
 
+    def __repr__(self) -> str:
+        return f"UseCounter({self._model!r})"
+
     @cached_property
     def _encoder(self) -> Encoder:
         return make_pretoken_encoder(self._model)

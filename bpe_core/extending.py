@@ -37,11 +37,14 @@ def smallest_vocabulary(model: TokenizerModel, token_id: int | None = None) -> i
         token_id: id of the token; None for the tokens that training starts from.
 
     Returns:
-        The size; None for a tokenizer that was not trained here.
+        The size; None if it is unknown: of a tokenizer that was not trained here, or has required
+        tokens.
     """
-    if model.stop_reason is None:
+    options = model.training_options or {}
+    # Merges of required tokens are other ones at each size.
+    if model.stop_reason is None or options.get("required_tokens"):
         return None
-    base = (model.training_options or {}).get("base") or {}
+    base = options.get("base") or {}
     made, first = np.unique(model.merges[int(base.get("merges", 0)) :, 2], return_index=True)
     start = len(model) - len(made)
     if token_id is None or token_id not in made:

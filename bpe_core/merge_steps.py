@@ -7,6 +7,7 @@ ranks the leftmost. Native code returns the same ids, but not how it found them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -24,7 +25,7 @@ from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern, split_custom
 from bpe_core.special_tokens import added_token_set
 
-__all__ = ["EncodingTracer", "MergeStep", "TracedPretoken", "TracedSpecial"]
+__all__ = ["EncodingTracer", "MergeStep", "MergeTable", "TracedPretoken", "TracedSpecial"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,7 @@ class EncodingTracer:
         self._byte_ids, merges = with_building_rules(model)
         # Merges that only build characters, and are no rows of the model.
         self._built = len(merges) - len(model.merges)
-        self._merges = _Merges(merges)
+        self._merges = MergeTable(merges)
         self._pattern = resolve_pattern(model.pattern)
         # With `characters` the pattern splits nothing, and long texts would take long.
         self._scanner = (
@@ -205,7 +206,7 @@ class EncodingTracer:
         return self._model.unknown_id
 
 
-class _Merges:
+class MergeTable:
     """Merges by pair: a sorted table, which is made faster than a mapping of each pair."""
 
     def __init__(self, merges: NDArray[np.int64]) -> None:
@@ -213,17 +214,34 @@ class _Merges:
         self._ranks = np.argsort(pairs)
         self._pairs = pairs[self._ranks]
         self._results = merges[:, 2]
+        self._limit = len(merges)
+        self._added: dict[tuple[int, int], int] = {}
+        self._added_results: list[int] = []
+
+    def up_to(self, limit: int) -> MergeTable:
+        """Return a table of the first merges alone, to which others can be added."""
+        table = copy(self)
+        table._limit, table._added, table._added_results = limit, {}, []
+        return table
+
+    def add(self, left: int, right: int, result: int) -> None:
+        """Add a merge after all others."""
+        self._added[left, right] = self._limit + len(self._added_results)
+        self._added_results.append(result)
 
     def result(self, rank: int) -> int:
         """Return the id that a merge makes."""
+        if rank >= self._limit:
+            return self._added_results[rank - self._limit]
         return int(self._results[rank])
 
     def rank(self, left: int, right: int) -> int | None:
         """Return the rank of a pair, or None."""
         pair = np.uint64(left << 32 | right)
         row = int(np.searchsorted(self._pairs, pair))
-        found = row < len(self._pairs) and self._pairs[row] == pair
-        return int(self._ranks[row]) if found else None
+        if row < len(self._pairs) and self._pairs[row] == pair and self._ranks[row] < self._limit:
+            return int(self._ranks[row])
+        return self._added.get((left, right))
 
     def apply(self, symbols: Sequence[int]) -> list[tuple[int, int]]:
         """Return the merges of a pre-token in order: (rank, index of the left symbol then)."""

@@ -61,6 +61,7 @@ __all__ = [
     "merges_of_tokens",
     "printable_stand_ins",
     "prune_merges",
+    "required_merges",
     "split_documents",
     "split_pretokens",
     "split_special",
@@ -874,6 +875,41 @@ def prune_merges(merges: Sequence[Pair], kept: Collection[bytes]) -> list[Pair]:
         if word == [token]:
             left |= made
     return [pair for pair in merges if {*pair, b"".join(pair)} <= left]
+
+
+def required_merges(
+    merges: Sequence[Pair], required: Iterable[bytes], forbidden: Collection[bytes] = ()
+) -> list[Pair]:
+    """Return the merges that make required tokens, to be added after the others.
+
+    As long as a required token is several tokens, the first two of them are merged that make
+    neither an existing nor a forbidden token.
+
+    Args:
+        merges: Merges in order of rank.
+        required: Tokens, in order.
+        forbidden: Tokens that no merge may make.
+
+    Raises:
+        ValueError: Any two tokens of a required one make an existing or a forbidden token.
+
+    Example:
+        >>> required_merges([(b"a", b"b")], [b"abab", b"abc"])
+        [(b'ab', b'ab'), (b'ab', b'c')]
+    """
+    added: list[Pair] = []
+    for token in required:
+        while True:
+            ranks = {pair: rank for rank, pair in enumerate([*merges, *added])}
+            word = apply_merges(token, ranks)
+            if len(word) == 1:
+                break
+            known = {left + right for left, right in ranks} | set(forbidden)
+            pairs = [pair for pair in pairwise(word) if b"".join(pair) not in known]
+            if not pairs:
+                raise ValueError(f"{token!r} cannot be made")
+            added.append(pairs[0])
+    return added
 
 
 def decode(ids: Iterable[int], vocab: Mapping[int, bytes], errors: str = "replace") -> str:

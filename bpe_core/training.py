@@ -35,6 +35,7 @@ from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
 from bpe_core.parity import ParityRules, make_parity_learner
 from bpe_core.patterns import pattern_with_rules
 from bpe_core.pretoken_encoding import check_counted_as_encoded
+from bpe_core.required_tokens import add_required_tokens
 from bpe_core.special_tokens import check_special_tokens
 
 if TYPE_CHECKING:
@@ -277,6 +278,7 @@ def train_from_counts(
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
+    required_tokens: Iterable[bytes] = (),
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
     max_words: int | None = None,
@@ -295,6 +297,7 @@ def train_from_counts(
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
+    required_tokens: Iterable[bytes] = (),
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
     max_words: int | None = None,
@@ -312,6 +315,7 @@ def train_from_counts(
     max_token_bytes: int | None = None,
     forbidden_tokens: Iterable[bytes] = (),
     forbid_whitespace_tokens: bool = False,
+    required_tokens: Iterable[bytes] = (),
     base: BPETokenizer | None = None,
     parity: ParityRules | None = None,
     max_words: int | None = None,
@@ -334,6 +338,8 @@ def train_from_counts(
         tie_break: See `train_bpe`; `first_seen` needs the text.
         min_frequency, max_token_bytes, forbidden_tokens, forbid_whitespace_tokens, progress: See
             `train_bpe`.
+        required_tokens: Tokens that the vocabulary must have; merges that make them follow the
+            learned ones, so that fewer are learned (see `bpe_core.required_tokens`).
         base: A tokenizer to extend. It keeps its ids and merges, which come first. Each pre-token
             starts as the tokens into which it encodes the pre-token. Special tokens that it lacks
             and new tokens get ids after its largest. `vocab_size` includes its ids.
@@ -372,6 +378,7 @@ def train_from_counts(
         base,
         parity,
         max_words,
+        required_tokens,
     )
     if options.base is None:
         start = _make_start(specials, counts.metadata)
@@ -411,6 +418,7 @@ class _Options:
     base: TokenizerModel | None
     parity: ParityRules | None
     max_words: int | None
+    required_tokens: list[bytes]
 
     @classmethod
     def check(
@@ -423,6 +431,7 @@ class _Options:
         base: BPETokenizer | None = None,
         parity: ParityRules | None = None,
         max_words: int | None = None,
+        required_tokens: Iterable[bytes] = (),
     ) -> _Options:
         if tie_break not in get_args(TieBreak):
             raise TrainingError(
@@ -437,11 +446,18 @@ class _Options:
                 f"max_words: expected at least 2, and a base, found {max_words}"
                 f"{' without a base' if base is None else ''}"
             )
+        forbidden = _check_tokens("forbidden_tokens", forbidden_tokens)
+        required = _check_tokens("required_tokens", required_tokens)
+        if both := sorted({*forbidden} & {*required}):
+            raise TrainingError(f"required_tokens: expected none that is forbidden, found {both}")
+        if b"" in required:
+            raise TrainingError("required_tokens: expected texts, found an empty one")
         return cls(
             tie_break=tie_break,
             min_frequency=min_frequency,
             max_token_bytes=max_token_bytes,
-            forbidden_tokens=_check_forbidden(forbidden_tokens),
+            forbidden_tokens=forbidden,
+            required_tokens=required,
             forbid_whitespace_tokens=forbid_whitespace_tokens,
             base=None if base is None else _get_model(base),
             parity=_check_parity(parity, base),
@@ -482,6 +498,7 @@ class _Options:
     def to_json(self) -> dict[str, Any]:
         """Return the options for the tokenizer's files, except for the tie-break."""
         base = self.base
+        required = self.required_tokens
         superwords = {} if self.max_words is None else {"max_words": self.max_words}
         return {
             "min_frequency": self.min_frequency,
@@ -491,6 +508,7 @@ class _Options:
             "base": base and {"fingerprint": base.fingerprint, "merges": len(base.merges)},
             **({"parity": self.parity.to_json()} if self.parity is not None else {}),
             **superwords,
+            **({"required_tokens": list(map(_to_json, required))} if required else {}),
         }
 
 
@@ -549,8 +567,22 @@ def _train(
     with report_progress(progress, largest) as report:
         for size in sorted(set(sizes)):
             _learn(learner, len(start.token_ids), size - len(start), report)
-            results[size] = _make_result(learner, start, counts, options)
+            result = _make_result(learner, start, counts, options)
+            results[size] = _with_required(result, start, size, options)
     return [results[size] for size in sizes]
+
+
+def _with_required(
+    result: TrainingResult, start: TokenizerModel, size: int, options: _Options
+) -> TrainingResult:
+    """Return the result with the required tokens, for which its last merges are left out."""
+    if not options.required_tokens:
+        return result
+    model = add_required_tokens(
+        result.model, start, size, options.required_tokens, options.forbidden_tokens
+    )
+    assert model.merge_counts is not None, "training counts merges"
+    return replace(result, model=model, merge_counts=model.merge_counts.tolist())
 
 
 def _check_paths(
@@ -620,11 +652,11 @@ def _check_vocab_size(vocab_size: int, start: TokenizerModel) -> None:
         )
 
 
-def _check_forbidden(tokens: Iterable[bytes]) -> list[bytes]:
+def _check_tokens(name: str, tokens: Iterable[bytes]) -> list[bytes]:
     listed = list(tokens)
     for token in listed:
         if not isinstance(token, bytes):
-            raise TrainingError(f"forbidden_tokens: expected several bytes, found {token!r}")
+            raise TrainingError(f"{name}: expected several bytes, found {token!r}")
     return listed
 
 

@@ -45,7 +45,7 @@ from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
 from pipelines.stages.sizes import check_compares, compare_sizes
 from pipelines.stages.summary import BuildPlan, BuildSummary
-from pipelines.stages.superwords import discard_superwords
+from pipelines.stages.superwords import discard_other_superwords, discard_superwords
 from pipelines.stages.train import discard_tokenizer
 from pipelines.stages.train import train as train_stage
 from pipelines.storage.directory import Directory
@@ -105,8 +105,8 @@ def train(
     checked = _read(config)
     check_trains(checked)
     context = BuildContext.of(checked, "train", beam_args, no_wait=no_wait, take_over=take_over)
-    discards = [discard_tokenizer, discard_superwords]
-    return _run_stage(context, train_stage, discards if restart else [], progress)
+    discards = (discard_tokenizer, partial(discard_other_superwords, context)) if restart else ()
+    return _run_stage(context, train_stage, discards, progress)
 
 
 def encode(

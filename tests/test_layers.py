@@ -57,6 +57,7 @@ LATE: dict[str, str] = {
     **dict.fromkeys(
         (
             "pipelines/config/tokenizer.py:TokenizerConfig.effective_pattern",
+            "pipelines/config/tokenizer.py:TokenizerConfig.required_problems",
             "pipelines/config/tokenizer.py:TokenizerConfig._superwords_problems",
             "pipelines/config/values.py:check_pattern",
         ),

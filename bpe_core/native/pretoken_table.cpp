@@ -16,8 +16,7 @@
 namespace bpe {
 namespace {
 
-constexpr size_t kFirstLines = size_t{1} << 7;    // few, since there may be thousands of tables
-constexpr size_t kLeastMemory = size_t{1} << 18;  // with less, each document would fill a table
+constexpr size_t kFirstLines = size_t{1} << 7;  // few, since there may be thousands of tables
 constexpr size_t kBatch = 64;         // entries of another table that are looked up together
 constexpr size_t kEntriesOfLine = 2;  // on average, when the table grows
 constexpr int kLowCountBits = 32;
@@ -206,12 +205,14 @@ void PretokenTable::add_table(const PretokenTable& other) {
 
 // While the table or the arena grows, the old and the twice as large new one exist together.
 bool PretokenTable::is_full(size_t memory_limit) const {
-  const size_t limit = std::max(memory_limit, kLeastMemory);
-  const bool table_grows = size_ * 9 > lines_.size() * kEntriesOfLine * 8;
+  const size_t after_a_batch = size_ + SegmentCounter<PortableCountKeys, false>::kBatch;
+  const size_t capacity = lines_.size() * kEntriesOfLine;
+  const bool table_grows = size_ * 9 > capacity * 8 || after_a_batch > capacity;
   const bool arena_grows = arena_.size() * 9 > arena_.capacity() * 8;
   const size_t line_bytes = sizeof(Line) + (counts_documents() ? sizeof(DocumentLine) : 0);
   const size_t table_bytes = lines_.size() * line_bytes * (table_grows ? 3 : 1);
-  return document_ == UINT32_MAX || table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > limit;
+  return document_ == UINT32_MAX ||
+         table_bytes + arena_.capacity() * (arena_grows ? 3 : 1) > memory_limit;
 }
 
 int64_t PretokenTable::total() const {

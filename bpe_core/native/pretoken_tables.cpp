@@ -1,11 +1,15 @@
 #include "pretoken_tables.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 namespace bpe {
 namespace {
+
+// With less, or with less than twice the memory of empty tables, each document would fill them.
+constexpr size_t kLeastMemory = size_t{1} << 18;
 
 void add_document(PretokenTable& table, const DocumentSpans& documents, size_t i,
                   const SplitRules& rules, std::string& buffer,
@@ -39,15 +43,23 @@ size_t PretokenTables::add_documents(const DocumentSpans& documents, const int32
                                      size_t memory_limit, std::vector<LongPretoken>& too_long) {
   std::string buffer;
   size_t memory = memory_bytes();
+  const size_t smallest = PretokenTable(portable_, counts_documents_).memory_bytes();
+  const auto is_full = [&](const PretokenTable& counted) {
+    const size_t limit = std::max({memory_limit, kLeastMemory, 2 * tables_.size() * smallest});
+    const size_t others = memory - counted.memory_bytes();
+    return memory_limit != 0 && counted.is_full(limit > others ? limit - others : 0);
+  };
   for (size_t i = first; i < documents.n; ++i) {
+    const size_t tables = tables_.size();
     PretokenTable& counted = table(groups == nullptr ? 0 : static_cast<size_t>(groups[i]));
+    memory += (tables_.size() - tables) * smallest;
+    // The other tables have grown since this one was found to have room.
+    if (i > first && is_full(counted)) return i;
     const size_t before = counted.memory_bytes();
     if (!continues) counted.start_document();
     add_document(counted, documents, i, rules, buffer, too_long);
     memory += counted.memory_bytes() - before;
-    if (memory_limit == 0) continue;
-    const size_t others = memory - counted.memory_bytes();
-    if (counted.is_full(memory_limit > others ? memory_limit - others : 0)) return i + 1;
+    if (is_full(counted)) return i + 1;
   }
   return documents.n;
 }

@@ -18,7 +18,7 @@ from bpe_core.errors import FormatError, TrainingError, UnknownTokenError
 from bpe_core.evaluation import TokenUse, UseCounter
 from bpe_core.patterns import resolve_pattern
 from bpe_core.text_measures import WORDS, TextSize, find_words, measure_text
-from pipelines.dataset.record_tokens import RecordCount, read_records
+from pipelines.dataset.record_tokens import RecordCount, advise_field, read_records
 from pipelines.errors import ConfigError, InputError, shortened
 from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
@@ -51,10 +51,11 @@ class Documents(NamedTuple):
 
 
 class TextStream(NamedTuple):
-    """A text of any length: its name, and its blocks in UTF-8."""
+    """A text of any length: its name, its blocks in UTF-8, and advice on how to read it."""
 
     name: str
     blocks: Iterable[Block]
+    advice: str | None = None
 
 
 Texts: TypeAlias = Iterable[Documents | TextStream]
@@ -143,7 +144,7 @@ def _sum_groups(
 ) -> dict[Group, _Added]:
     """Return the measures of each group of counts, over all parts."""
     found: dict[Group, _Added] = {}
-    for counts in parts:
+    for counts in filter(len, parts):  # one without rows has no groups
         for group in counts.groups or (_EVERYTHING,):
             of_group = counts
             if counts.groups:
@@ -171,6 +172,9 @@ class WrittenText:
         kind: Kind of the text.
         description: The text, as a phrase.
         groups: Functions that return the texts of a group, by the group's name.
+
+    Attributes:
+        notes: What a user should know of the texts.
     """
 
     word = "text between white space"
@@ -181,11 +185,36 @@ class WrittenText:
     ) -> None:
         self.kind = kind
         self.description = description
+        self.notes: list[str] = []
         self._groups = groups
-        self._words = {name: _count_words(texts()) for name, texts in groups.items()}
+        self._words = {name: self._count_words(texts()) for name, texts in groups.items()}
         self.sizes: Mapping[str, TextSize] = {
             name: measure_text(counts, "white_space") for name, counts in self._words.items()
         }
+
+    def _count_words(self, texts: Texts) -> PretokenCounts:
+        """Count the words of texts, and the runs of white space between them."""
+        table = PretokenTable(resolve_pattern(WORDS).scanner, [])
+        for text in texts:
+            if isinstance(text, Documents):
+                table.add_documents(*text)
+                continue
+            if text.advice is not None:
+                self.notes.append(
+                    f"{text.name} is read as text, with all its markup: {text.advice}."
+                )
+            rest = bytearray()
+            wanted = _TABLE_BLOCK
+            for block in text.blocks:
+                rest += memoryview(block)  # type: ignore[arg-type]  # an array is a buffer too
+                if len(rest) >= wanted:
+                    end = max(map(rest.rfind, _WHITE_SPACE)) + 1
+                    _add(table, bytes(rest[:end]), text)
+                    del rest[:end]
+                    # More, if there is no white space for long.
+                    wanted = max(_TABLE_BLOCK, 2 * len(rest))
+            _add(table, bytes(rest), text)
+        return PretokenCounts(columns_to_arrow(*table.columns()))
 
     def use(self, tokenizer: Tokenizer, name: str) -> dict[str, TokenUse]:
         """Return the use of a tokenizer's ids by each group."""
@@ -221,7 +250,7 @@ class WrittenText:
         words = find_words(keys, offsets, "white_space")
         numbers = numbers[words]
         starts, ends = offsets[:-1][words], offsets[1:][words]
-        _, bounds = tokenizer.encode_documents(keys, starts, ends)
+        _, bounds = tokenizer.encode_documents(keys, starts, ends, num_threads=0)
         tokens = np.diff(bounds)
         return TokenUse(
             ids=vocabulary.ids[used],
@@ -231,34 +260,14 @@ class WrittenText:
         )
 
 
-def _count_words(texts: Texts) -> PretokenCounts:
-    """Count the words of texts, and the runs of white space between them."""
-    table = PretokenTable(resolve_pattern(WORDS).scanner, [])
-    for text in texts:
-        if isinstance(text, Documents):
-            table.add_documents(*text)
-            continue
-        rest = bytearray()
-        wanted = _TABLE_BLOCK
-        for block in text.blocks:
-            rest += memoryview(block)  # type: ignore[arg-type]  # an array is a buffer too
-            if len(rest) >= wanted:
-                end = max(map(rest.rfind, _WHITE_SPACE)) + 1
-                _add(table, bytes(rest[:end]), text.name)
-                del rest[:end]
-                # More, if there is no white space for long.
-                wanted = max(_TABLE_BLOCK, 2 * len(rest))
-        _add(table, bytes(rest), text.name)
-    return PretokenCounts(columns_to_arrow(*table.columns()))
-
-
-def _add(table: PretokenTable, text: bytes, name: str) -> None:
+def _add(table: PretokenTable, text: bytes, source: TextStream) -> None:
     valid = utf8_valid_prefix(text)
     if valid < len(text):
         raise InputError(
             "The input is not text in UTF-8.",
             found=f"the bytes {text[valid : valid + 4].hex(' ')}",
-            where=name,
+            where=source.name,
+            hint=source.advice and f"{source.advice[0].upper()}{source.advice[1:]}.",
         )
     table.add_documents(text, np.array([0]), np.array([len(text)]))
 
@@ -269,7 +278,6 @@ def open_counts(location: str, storage_options: Mapping[str, Any] | None = None)
     Raises:
         ConfigError: There are none.
         InputError, OutputError: They are damaged, or the storage fails.
-        TooLargeError: They do not fit the memory.
     """
     if Path(location).is_file():
         try:
@@ -278,6 +286,14 @@ def open_counts(location: str, storage_options: Mapping[str, Any] | None = None)
             raise InputError(
                 "The counts cannot be read.", found=str(error), where=location
             ) from None
+        if counts.unit > 1:
+            raise ConfigError(
+                "These are weights of a mixture, not counts of a text.",
+                expected="counts of a text",
+                found=f"numbers in units of 1/{counts.unit}",
+                where=location,
+                hint="Evaluate on the counts that were mixed: groups show each part.",
+            )
         return CountedText(lambda: [counts], location)
     place = Directory(url=location, storage_options=storage_options or {})
     is_counts = location.rstrip("/").endswith(f"/{COUNT.directory}")
@@ -345,7 +361,7 @@ def _given(texts: Texts) -> Texts:
 
 def _read_files(argument: str) -> Iterator[TextStream]:
     for name, file in find_files(argument):
-        yield TextStream(name, read_blocks(file))
+        yield TextStream(name, read_blocks(file), advise_field(file))
 
 
 def _read_records(argument: str, text_field: str, skipped: RecordCount) -> Iterator[Documents]:

@@ -56,7 +56,7 @@ def open_subject(location: str, storage_options: Mapping[str, Any] | None = None
     model = find_model(location, options)
     if isinstance(model, CharBPETokenizer):
         raise ConfigError(
-            "The steps of this tokenizer cannot be shown.",
+            "This tokenizer cannot be analyzed.",
             expected="a tokenizer that merges bytes, or characters as SentencePiece does",
             found="one of words of characters (tokenizer.unit: character without metaspace)",
             where=location,

@@ -19,7 +19,9 @@ def bytes_of_ids(model: TokenizerModel, ids: Sequence[int]) -> list[bytes]:
     """Return the bytes of tokens, special ones included; empty for an unknown id without one."""
     specials = {i: model.bytes_of_special(text) for text, i in model.special_tokens.items()}
     wanted = np.array(ids, np.int64)
-    ordinary = np.isin(wanted, model.token_ids)
+    # The ids are in order; `np.isin` would sort all of them each time.
+    rows = np.searchsorted(model.token_ids, wanted)
+    ordinary = np.append(model.token_ids, -1)[rows] == wanted
     found = iter(model.bytes_of(wanted[ordinary]).to_pylist())
     return [
         next(found) if is_ordinary else specials.get(i, b"")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bpe_core.buffers import to_utf8
 from bpe_core.errors import InvalidUtf8Error, UnknownTokenError
 from bpe_core.merge_steps import EncodingTracer, MergeStep, TracedPretoken, TracedSpecial
 from bpe_core.model import TokenizerModel
@@ -143,6 +144,8 @@ def explain_encoding(model: TokenizerModel, text: str, *, ordinary: bool = False
     Raises:
         InputError: the text is not Unicode, or has a byte without an id.
     """
+    # Arguments that are not UTF-8 have lone surrogates.
+    text = to_utf8(text).decode()
     try:
         parts = tuple(EncodingTracer(model).trace(text, ordinary=ordinary))
     except (InvalidUtf8Error, UnknownTokenError) as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 # Options of other programs, and those of this one with the same effect.
@@ -19,7 +21,12 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     "tokenize": "The text is read from standard input: "
     "echo 'Some text' | beam-bpe tokenize TOKENIZER.",
 }
-_FORMATS: Final = "Token files are Parquet already; `documents` and `packed` are Parquet, too."
+_PARQUET: Final = "Token files are Parquet already; `documents` and `packed` are Parquet, too."
+# By the command and the format that was asked for.
+_FORMATS: Final[Mapping[tuple[str, str], str]] = {
+    **{("export", name): _PARQUET for name in ("parquet", "hf", "huggingface", "datasets")},
+    **{("convert", name): "Did you mean huggingface?" for name in ("hf", "json", "transformers")},
+}
 
 
 def advise(context: Any, error: Any) -> str:
@@ -38,11 +45,18 @@ def advise(context: Any, error: Any) -> str:
         return _advise_key(option) if "--set" in names else ""
     if error.message.startswith("Got unexpected extra argument"):
         return _ARGUMENTS.get(context.command.name, "")
-    if "--to" in names and re.search(
-        r"'(parquet|hf|datasets|huggingface)' is not one", error.message
-    ):
-        return _FORMATS if context.command.name == "export" else ""
-    return ""
+    if getattr(getattr(error, "param", None), "name", None) == "config" and not error.message:
+        return _advise_configuration(context.command.name)
+    wanted = re.match(r"'(\w+)' is not one of", error.message.removeprefix("Value error, "))
+    return "" if wanted is None else _FORMATS.get((context.command.name, wanted[1].lower()), "")
+
+
+def _advise_configuration(command: str) -> str:
+    """Return advice for a command line without a configuration."""
+    found = sorted(path for kind in ("*.yaml", "*.yml") for path in Path().glob(kind))
+    if len(found) == 1:
+        return f"Did you mean: beam-bpe {command} {shlex.quote(str(found[0]))}?"
+    return "" if found else "`beam-bpe init FILES` writes one."
 
 
 def _advise_key(option: str) -> str:

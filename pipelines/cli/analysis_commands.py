@@ -10,7 +10,7 @@ import typer
 
 from pipelines import supervisor
 from pipelines.cli.options import Debug, Json, Overrides, StorageOptions, parse_number
-from pipelines.cli.output import display, print_json, print_result
+from pipelines.cli.output import display, print_json, print_note, print_result
 from pipelines.cli.process import enter_child, leave_at_once, load, report_errors
 from pipelines.errors import ConfigError, OutputError
 
@@ -184,6 +184,8 @@ def evaluate(
             text: EvaluationText
             if texts:
                 text = open_files(texts, sys.stdin.buffer.read, text_field)
+                for note in text.notes:
+                    print_note(note)
             elif sample:
                 text = open_sample(output, options)
             else:

@@ -92,7 +92,7 @@ class _Command(TyperCommand):
                 advice = "" if getattr(error, "possibilities", None) else advise(ctx, error)
                 said = message.replace("Value error, ", "")
                 if advice:
-                    said = f"{said.removesuffix('.')}. {advice}"
+                    said = f"{said.removesuffix('.')}. {advice}" if said else advice
                 error.message = said  # type: ignore[attr-defined]
             raise
 

@@ -188,7 +188,8 @@ def _count_fields(
         for name, file in find_files(argument):
             found = count_records(tokenizer, file, text_field, ordinary=ordinary)
             if found.rejects:
-                print_note(f"{found.rejects:,} records have no text, such as {found.example}")
+                records = "record has" if found.rejects == 1 else "records have"
+                print_note(f"{found.rejects:,} {records} no text, such as {found.example}")
             yield {
                 "file": name,
                 "tokens": found.tokens,

@@ -18,9 +18,9 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A tokenizer: a directory, tokenizer.arrow, tokenizer.json, tekken.json, "
-            "vocab.json with merges.txt beside it, .tiktoken ranks, a .model of minbpe, or "
-            "hf://ORG/NAME@REVISION on the Hugging Face Hub.",
+            help="A tokenizer: a directory, the output of a build, tokenizer.arrow, "
+            "tokenizer.json, tekken.json, vocab.json with merges.txt beside it, .tiktoken ranks, a "
+            ".model of minbpe, or hf://ORG/NAME@REVISION on the Hugging Face Hub.",
             show_default=False,
         ),
     ],
@@ -32,7 +32,7 @@ def convert(
     ],
     to: Annotated[
         WrittenTokenizerFormat,
-        typer.Option("--to", help="The format to write.", show_default=False),
+        typer.Option("--to", case_sensitive=False, help="The format to write.", show_default=False),
     ],
     source_format: Annotated[
         TokenizerFormat | None,

@@ -28,7 +28,10 @@ _OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}
 # source need no key, as they are kept apart whenever there are several sources.
 _COUNTED_LATER: Final = {"group_by", "document_frequency"}
 # Keys that affect training but not counting.
-_OF_TRAINING: Final = {"base", *_OF_METASPACE, "mixture", "parity", "min_documents", "min_sources"}
+_OF_TRAINING: Final = {
+    *("base", "required_tokens", "mixture", "parity", "min_documents", "min_sources"),
+    *_OF_METASPACE,
+}
 _ADDED_LATER: Final = {"normalizer", "normalize_quotes", "rules", *_OF_TRAINING}
 
 

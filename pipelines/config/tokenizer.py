@@ -207,6 +207,11 @@ class TokenizerConfig(Section):
         description="Learn tokens of several words, too, from a second count of the corpus "
         "(docs/superwords.md); null: none.",
     )
+    required_tokens: Annotated[tuple[Text, ...], Strict(False)] = Field(
+        default=(),
+        description="Texts that must be tokens. Merges that make them follow the learned ones, of "
+        "which there are so many fewer. With unit: byte.",
+    )
     train_where: Literal["launcher", "worker"] = Field(
         default="launcher",
         description="Process that learns the merges: the launcher (the beam-bpe command itself), "
@@ -226,6 +231,7 @@ class TokenizerConfig(Section):
             *self._rules_problems(),
             *self._superwords_problems(),
             *self._base_problems(),
+            *(self.required_problems() if self.base is None else ()),
             *self._parity_problems(),
         ]
         if problems:
@@ -367,6 +373,39 @@ class TokenizerConfig(Section):
                 expected="false with metaspace",
                 found="true",
             )
+
+    def required_problems(self) -> Iterator[Problem]:
+        """Yield the required tokens that no text is encoded as, or that another key excludes."""
+        if not self.required_tokens:
+            return
+        from bpe_core.required_tokens import why_never_encoded  # slow to import
+
+        if self.unit != "byte":
+            yield Problem(
+                ("required_tokens",), expected="unit: byte for this key", found=f"unit: {self.unit}"
+            )
+            return
+        try:
+            pattern = self.effective_pattern
+        except InvalidPatternError:
+            return  # another problem
+        longest = self.max_token_bytes
+        for number, text in enumerate(self.required_tokens):
+            found = why_never_encoded(text, pattern, self.normalization_form, self.normalize_quotes)
+            if found is None and text in self.forbidden_tokens:
+                found = "forbidden_tokens contains it"
+            if found is None and longest is not None and len(text.encode()) > longest:
+                found = f"it has {len(text.encode())} bytes, more than max_token_bytes"
+            special = next((one for one in self.special_tokens if one in text), None)
+            if found is None and special is not None:
+                found = f"text is cut at the special token {special}"
+            if found is not None:
+                yield Problem(
+                    ("required_tokens", number),
+                    expected="a text that can be encoded as one token",
+                    found=f"{describe_value(text)}: {found}",
+                    hint="Remove it, or change the other key.",
+                )
 
     def _base_problems(self) -> Iterator[Problem]:
         if self.base is None:

@@ -118,12 +118,12 @@ def _not_a_configuration(path: Path) -> ConfigError:
 
 def _advise_path(path: Path) -> str:
     """Return the advice for a configuration that does not exist."""
-    beside = []
+    beside = {}
     with suppress(OSError):
-        beside = sorted(one.name for one in path.parent.iterdir() if one.suffix in _EXTENSIONS)
-    matches = difflib.get_close_matches(path.name, beside, n=1)
+        beside = {one.stem: one for one in path.parent.iterdir() if one.suffix in _EXTENSIONS}
+    matches = difflib.get_close_matches(path.stem, sorted(beside), n=1)
     if matches:
-        return f"Did you mean {path.parent / matches[0]}?"
+        return f"Did you mean {beside[matches[0]]}?"
     return "Check the path of CONFIG, or write a configuration: `beam-bpe init FILES`."
 
 

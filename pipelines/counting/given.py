@@ -38,7 +38,7 @@ class GivenCounts:
     Attributes:
         directory: Directory of the files.
         names: Names of the files: all shards in order, or a single file.
-        manifest: Manifest of the counts, or None for files without one.
+        manifest: Manifest of the counts, or None without one.
     """
 
     directory: Directory

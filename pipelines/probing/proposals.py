@@ -49,6 +49,8 @@ _WITH_EXTENSION: Final = "**/*.*"
 _TEXT_NAMES: Final = ("text", "content", "body", "raw_content", "document", "code", "article")
 _ID_NAMES: Final = ("id", "_id", "uuid", "doc_id", "document_id", "url")
 _SEPARATORS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "\x1e", "\x0c")
+# Those of them that other text contains too: HTML, source code.
+_UNCERTAIN: Final = frozenset({"</s>", "\x1e", "\x0c"})
 # A file of text with at least so many lines, as long on average, has a document in each line.
 _FEWEST_LINES: Final = 200
 _LONG_LINE: Final = 200
@@ -535,7 +537,8 @@ def _choose_id(records: Sequence[Mapping[str, Any]], text_field: str) -> str | N
 
 def _choose_separator(texts: Sequence[str], files: int) -> str | None:
     for separator in _SEPARATORS:
-        if any(separator in text for text in texts):
+        found = [separator in text for text in texts]
+        if all(found) if separator in _UNCERTAIN else any(found):
             return separator
     lines = texts[0].splitlines()
     length = sum(map(len, lines)) / max(len(lines), 1)
@@ -577,7 +580,7 @@ def _names(proposals: Sequence[Proposal]) -> list[str | None]:
         extensions = {_extension(pattern).lstrip(".") for pattern in proposal.patterns}
         name = extensions.pop() if len(extensions) == 1 else ""
         if proposal.form != "text" or not name.isidentifier():
-            name = proposal.form
+            name = "without_extension" if _WITH_EXTENSION in proposal.exclude else proposal.form
         alike = sum(1 for other in names if re.fullmatch(rf"{re.escape(name)}\d*", other or ""))
         names.append(name + (str(alike + 1) if alike else ""))
     return names

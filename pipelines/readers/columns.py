@@ -160,29 +160,34 @@ class ColumnReader(ABC):
         for path in self._options.text_fields:
             data_type = self._find_type(schema, path)
             if not is_text(data_type):
-                raise self._wrong_type(path, data_type, "text (string or binary)", "text_field")
+                raise self._wrong_type(
+                    path, data_type, "text (string or binary)", "input.text_field"
+                )
         if self._options.id_field is not None:
             data_type = self._find_type(schema, self._options.id_field)
             if not (is_text(data_type) or is_integer(data_type)):
                 expected = "text or integers"
-                raise self._wrong_type(self._options.id_field, data_type, expected, "id_field")
+                raise self._wrong_type(
+                    self._options.id_field, data_type, expected, "input.id_field"
+                )
         for path in self._options.keep:
             found = find_column_type(schema, path)
             if found is not None:
                 self._kept_paths.append(path)
                 if pa.types.is_nested(unwrap_type(found)):
                     expected = "texts, numbers, truth values or times"
-                    raise self._wrong_type(path, found, expected, "keep_columns")
+                    keys = "input.keep_columns or counts.group_by"
+                    raise self._wrong_type(path, found, expected, keys)
 
     def _wrong_type(
         self, path: FieldPath, data_type: pa.DataType, expected: str, key: str
     ) -> DamagedFileError:
         return DamagedFileError(
             f"A column of a {self._form} file has an unsupported type.",
-            expected=f"{expected} in the column {format_path(path)} (input.{key})",
+            expected=f"{expected} in the column {format_path(path)} ({key})",
             found=str(data_type),
             where=self._file.url,
-            hint=f"Set input.{key} to another column, or exclude the file from input.files.",
+            hint=f"Set {key} to another column, or exclude the file from input.files.",
         )
 
     def _find_type(self, schema: pa.Schema, path: FieldPath) -> pa.DataType:

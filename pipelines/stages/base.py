@@ -10,6 +10,7 @@ from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.values import protocol_of
+from pipelines.config.yaml_document import format_path
 from pipelines.dataset.tokenizers import find_model
 from pipelines.errors import ConfigError
 from pipelines.stages.jobs import check_affixes
@@ -48,6 +49,14 @@ def resolve_base(config: BuildConfig) -> BuildConfig:
             hint=f"Remove {key}: the text is counted as the tokenizer splits it.",
         )
     extended = tokenizer.extending(model)
+    for problem in extended.required_problems():
+        raise ConfigError(
+            "A required token is never encoded.",
+            expected=problem.expected,
+            found=problem.found,
+            where=f"tokenizer.{format_path(problem.path)}",
+            hint=problem.hint,
+        )
     start = add_special_tokens(model, extended.special_tokens)
     if (smallest := extended.vocab_sizes[0]) < len(start):
         raise ConfigError(

@@ -237,8 +237,13 @@ def _estimate_source(
         known = {sample.file.url for sample in complete}
         left = [file for file in files if file.compression == compression and file.url not in known]
         parts += [_scale(complete, 1.0), _scale(rest or complete, _factor(left, rest or complete))]
+    documents = sum(part.documents for part in parts)
+    # Windows lie in large files, so that documents of the many small ones are hardly seen.
+    unseen = len(samples) < len(files) and all(sample.rows is None for sample in samples)
+    if one_each or (unseen and documents < len(files)):
+        documents = len(files)
     return _Source(
-        documents=len(files) if one_each else sum(part.documents for part in parts),
+        documents=documents,
         text_bytes=sum(part.text_bytes for part in parts),
         selected_bytes=sum(part.selected_bytes for part in parts),
     )

@@ -231,6 +231,7 @@ def _train_bytes(config: TokenizerConfig, counts: TrainingCounts, show: Progress
         max_token_bytes=config.max_token_bytes,
         forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
         forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
+        required_tokens=[token.encode() for token in config.required_tokens],
         base=None if config.base_model is None else BPETokenizer.from_model(config.base_model),
         parity=counts.parity,
         progress=show,

@@ -86,6 +86,13 @@ def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
             found=f"unit: {settings.unit}" + ", metaspace: true" * settings.metaspace,
             hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
         )
+    if settings.required_tokens:
+        raise ConfigError(
+            "Sizes are compared only for tokenizers without required tokens.",
+            expected="no tokenizer.required_tokens, whose merges are other ones at each size",
+            found=f"{len(settings.required_tokens)} of them",
+            hint="Compare without them: `--set tokenizer.required_tokens=[]`, in another output.",
+        )
     if settings.superwords is not None:
         raise ConfigError(
             "Sizes are not compared for tokenizers with superwords.",

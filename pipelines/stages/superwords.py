@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import Any
 
 from bpe_core.formats import TOKENIZER_FILES
@@ -16,10 +17,18 @@ from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import tokenizer_configuration
 from pipelines.counting.commits import usable_commits
 from pipelines.counting.content import counts_content, shard_entries
-from pipelines.errors import InputError
+from pipelines.errors import InputError, PipelineError
 from pipelines.manifest.models import CountsManifest, SuperwordsManifest, TokenizerContent
 from pipelines.manifest.names import RUN_FILES, RUNS
-from pipelines.manifest.stage import SUPERWORDS, Identity, begin_stage, discard_stage
+from pipelines.manifest.stage import (
+    COUNT,
+    SUPERWORDS,
+    Identity,
+    begin_stage,
+    discard_stage,
+    find_finished_manifest,
+    load_manifest,
+)
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import list_works, superwords_job
 from pipelines.stages.learn import SCRATCH, SCRATCH_FILES, find_trained, keep_trained, learn
@@ -70,6 +79,22 @@ def discard_superwords(output: Output, lock: OutputLock) -> list[str]:
     tokenizer = "|".join(map(re.escape, sorted(TOKENIZER_FILES)))
     discard_stage(SUPERWORDS, output.superwords, rf"shard-\d+-of-\d+\.parquet|{tokenizer}")
     return warnings
+
+
+def discard_other_superwords(context: BuildContext, output: Output, lock: OutputLock) -> list[str]:
+    """Remove the files of the stage unless they are finished, and those of the configuration.
+
+    A second round with other rules can begin with them. Return warnings.
+    """
+    with suppress(PipelineError):
+        counted = load_manifest(COUNT, output.counts)
+        if counted is not None and context.config.tokenizer.superwords is not None:
+            inputs = context.inputs
+            found = superwords_configuration(context.config, inputs.shards, counted.corpus)
+            identity = Identity.of(found, inputs.listed)
+            if find_finished_manifest(SUPERWORDS, output.superwords, identity) is not None:
+                return []
+    return discard_superwords(output, lock)
 
 
 def _remove_scratch(output: Output, lock: OutputLock) -> list[str]:

@@ -123,11 +123,12 @@ class TrainTokenizer(beam.PTransform):  # type: ignore[misc]
     def display_data(self) -> dict[str, Any]:
         """Return the destination and the size of the tokenizer."""
         job, tokenizer = self.job, self.job.config.tokenizer
+        sizes = tokenizer.vocab_sizes
         return {
             "output": (job.guard.output / "tokenizer").url,
             "unit": tokenizer.unit,
             "pattern": tokenizer.pattern,
-            "vocab_size": ", ".join(map(str, tokenizer.vocab_sizes)),
+            "vocab_size": sizes[0] if len(sizes) == 1 else ", ".join(map(str, sizes)),
         }
 
 

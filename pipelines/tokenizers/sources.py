@@ -26,7 +26,7 @@ from bpe_core.formats.files import MAX_FILE_BYTES, join, read_bytes
 from bpe_core.formats.outline import Outline
 from bpe_core.formats.outline import read_outline as read_file_outline
 from bpe_core.formats.ranks_config import CONFIG, RanksConfig, find_ranks_config
-from bpe_core.formats.reading import merges_name
+from bpe_core.formats.reading import enter_output, merges_name
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import PATTERNS, resolve_pattern
 from bpe_core.pretrained import choose_files, companions
@@ -178,7 +178,7 @@ def read_source(
     options = options or SourceOptions()
     with _open_locally(location, storage_options or {}) as (local, repository):
         with input_errors(location):
-            file = formats.find_tokenizer(local, options.format)
+            file = formats.find_tokenizer(enter_output(local), options.format)
         config = _read_config(file, options, location)
         _check_options(file.format, options, config, location)
         with input_errors(file.location if repository is None else str(repository)):

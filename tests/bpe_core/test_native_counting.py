@@ -205,6 +205,94 @@ def test_with_hardly_any_memory_a_table_still_holds_many_documents() -> None:
     assert PretokenTable("gpt2", []).add_documents(data, starts, ends, 0, 1) == (1000, [])
 
 
+def test_the_tables_of_all_groups_stay_in_the_limit_together() -> None:
+    documents = [b" ".join(b"%d" % (i * 7919 + j) for j in range(300)) for i in range(900)]
+    data, starts, ends = joined(documents)
+    groups = np.array([i % 30 for i in range(len(documents))], np.int32)
+    table = PretokenTable("gpt2", [], counts_documents=True)
+    limit, first, flushes = 2 << 20, 0, 0
+    while first < len(documents):
+        first, _ = table.add_documents(data, starts, ends, first, limit, groups)
+        assert table.memory_bytes <= limit
+        table.clear()
+        flushes += 1
+    assert flushes < 60
+
+
+grouped_documents = st.lists(st.tuples(st.integers(0, 3), texts), max_size=12)
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@given(documents=grouped_documents, cut=st.integers(0, 12), chunk=st.integers(1, 40))
+def test_groups_and_documents_equal_the_reference(
+    portable: bool, documents: list[tuple[int, str]], cut: int, chunk: int
+) -> None:
+    names = [b"d", b"", b"ab", b"a"]
+    expected = reference.count_groups(
+        [(names[group], text) for group, text in documents], special_tokens=SPECIALS
+    )
+    sections = []
+    table = PretokenTable(
+        "gpt2", [t.encode() for t in SPECIALS], portable=portable, counts_documents=True
+    )
+    for part in (documents[:cut], documents[cut:]):
+        data, starts, ends = joined([text.encode() for _, text in part])
+        groups = np.array([group for group, _ in part], np.int32)
+        table.add_documents(data, starts, ends, groups=groups)
+        sections += table.pack_sections(2, names)
+        table.clear()
+    found: dict[bytes, dict[bytes, tuple[int, int]]] = {}
+    for shard in range(2):
+        merger = CountMerger(2, chunks_of(sections[shard::2], chunk), groups=True, documents=True)
+        packed = b"".join([merger.header(), *iter(lambda m=merger: m.read_packed(3, 50, 2), b"")])
+        again = CountMerger(1, chunks_of([packed], chunk), groups=True, documents=True)
+        present = again.names()
+        assert present == sorted(set(present))
+        while len((rows := again.read(5, 100, 3))[0]):
+            data, offsets, sums, totals, bounds, groups, numbers, with_it = rows
+            for i in range(len(sums)):
+                entries = range(bounds[i], bounds[i + 1])
+                key = data[offsets[i] : offsets[i + 1]].tobytes()
+                found[key] = {
+                    present[groups[e]]: (int(numbers[e]), int(with_it[e])) for e in entries
+                }
+                assert (sums[i], totals[i]) == tuple(
+                    map(sum, zip(*found[key].values(), strict=True))
+                )
+    assert found == expected
+
+
+def test_parts_of_a_document_count_as_one() -> None:
+    table = PretokenTable("gpt2", [], counts_documents=True)
+    data, starts, ends = joined([b"the", b" cat the", b" cat"])
+    table.add_documents(data, starts, ends, continues=True)
+    table.add_documents(data, starts, ends)
+    merger = CountMerger(1, chunks_of(table.pack_sections(1), 9), documents=True)
+    rows = merger.read(10, 1000)
+    assert rows_of(rows[:3]) == [(b" cat", 4), (b" the", 2), (b"the", 2)]
+    assert rows[3].tolist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        (b"\x02\x01b\x01a", "its groups are not in order"),
+        (b"\x02\x01a\x01a", "its groups are not in order"),
+        (b"\x01\x05a", "ends inside a key"),
+        (b"\x01\x01a\x00\x01\x02\x00\x01\x01\x01x", "another number of groups"),
+        (b"\x01\x01a\x00\x01\x00x", "another number of groups"),
+        (b"\x01\x01a\x00\x01\x01\x01\x01\x01x", "a group has no name"),
+        (b"\x01\x01a\x00\x01\x01\x00\x01\x02x", "more documents than places"),
+        (b"\x01\x01a\x00\x01\x01\x00\x01\x00x", "count is not positive"),
+        (b"\x02\x01a\x01b\x00\x01\x02\x01\x01\x01\x00\x01\x01x", "groups of a key are not"),
+    ],
+)
+def test_damaged_groups_are_refused(section: bytes, problem: str) -> None:
+    for chunk in (1, 100):
+        with pytest.raises(ValueError, match=f"section 0 of the counts is damaged: .*{problem}"):
+            CountMerger(1, chunks_of([section], chunk), groups=True, documents=True).read(9, 99)
+
+
 @pytest.mark.slow
 def test_a_cleared_table_gives_its_memory_back() -> None:
     table = PretokenTable("gpt2", [])

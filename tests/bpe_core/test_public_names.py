@@ -53,6 +53,7 @@ EXPORTED = [
     "train_superwords",
 ]
 MODULES = [
+    "byte_spaces",
     "char_bpe",
     "char_bpe.tokenizer",
     "char_bpe.training",
@@ -66,6 +67,7 @@ MODULES = [
     "errors",
     "evaluation",
     "formats.reading",
+    "merge_steps",
     "minbpe",
     "mixtures",
     "model",
@@ -74,6 +76,8 @@ MODULES = [
     "patterns",
     "pretoken_encoding",
     "pretrained",
+    "pruning",
+    "required_tokens",
     "reachability",
     "short_repr",
     "special_tokens",

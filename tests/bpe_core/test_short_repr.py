@@ -18,8 +18,10 @@ from bpe_core import (
     PretokenCounts,
     RegexTokenizer,
     TrainingResult,
+    UseCounter,
     VocabularySize,
     VocabularyUse,
+    find_unreachable,
     prune_tokenizer,
     train_from_counts,
 )
@@ -68,7 +70,11 @@ def counted_objects(result: TrainingResult) -> list[object]:
     )
     rules = ParityRules(ratios={group.source: 1.0 for group in groups})
     pruned = prune_tokenizer(result.model, np.ones(len(result.model.token_ids), bool))
-    return [groups[0], columns, use, size, rules, pruned]
+    tokenizer = result.tokenizer()
+    counter = UseCounter(tokenizer)
+    unreachable = find_unreachable(tokenizer)
+    counted = counter.count(PretokenCounts.from_mapping({b"low": 1}))
+    return [groups[0], columns, use, size, rules, pruned, counter, unreachable, counted]
 
 
 def test_public_objects_have_a_short_repr() -> None:

@@ -69,6 +69,7 @@ TOKENIZER: Any = BPETokenizer(BYTES | {256: b"hi"}, [(b"h", b"i")], ["<|endoftex
         (lambda t: t.decode_batch([1, 2]), "for one list use decode"),
         (lambda t: t.decode_batch("hi"), "decode_batch takes lists of ids, found str"),
         (lambda t: t.id_to_token("hi"), "id_to_token takes an id, found str; .* token_to_id"),
+        (lambda t: t.id_to_token([1]), "id_to_token takes an id, found list; for several: "),
     ],
 )
 @pytest.mark.filterwarnings("ignore:the split pattern")

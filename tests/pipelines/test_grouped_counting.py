@@ -31,7 +31,7 @@ from bpe_core.errors import CountOverflowError
 from pipelines.config import BuildConfig
 from pipelines.counting.commits import TaskCounter, count_tasks, usable_commits
 from pipelines.counting.jobs import CountJob
-from pipelines.errors import IncompleteCountsError, InputError
+from pipelines.errors import IncompleteCountsError, InputError, PipelineError
 from pipelines.readers.tasks import TaskWork, read_group_field
 
 BOOKS = some_text(30)
@@ -378,3 +378,14 @@ def test_columns_of_parquet_group_by_their_text(tmp_path: Path, kind: pa.DataTyp
         b"b": {Group("", "2"): (1, 0)},
         b"c": {Group("", ""): (1, 0)},
     }
+
+
+def test_a_column_with_values_inside_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    table = pa.table({"text": ["a"], "meta": pa.array([{"lang": "de"}])})
+    pq.write_table(table, tmp_path / "data" / "a.parquet")
+    source = {"files": [str(tmp_path / "data" / "*")], "format": "parquet"}
+    config = config_for(tmp_path, input=source, counts={"group_by": "meta"})
+    works = works_of(config)
+    with pytest.raises(PipelineError, match=r"(?s)column meta \(.*counts.group_by\).*struct"):
+        list(count_tasks(job_for(config, works), works))

@@ -85,6 +85,15 @@ def test_the_separator_of_text_is_found(tmp_path: Path, text: str, separator: st
     assert (found.form, found.separator, found.text_field) == ("text", separator, None)
 
 
+def test_a_form_feed_in_one_of_many_files_divides_nothing(tmp_path: Path) -> None:
+    for i in range(3):
+        write(tmp_path / f"{i}.c", b"int a;\n" + b"\x0c\n" * (i == 1) + b"int b;\n")
+    assert proposed(tmp_path).separator is None
+    for i in range(3):
+        write(tmp_path / f"{i}.c", b"first page\x0csecond page")
+    assert proposed(tmp_path).separator == "\x0c"
+
+
 def test_names_that_a_shell_expanded_become_a_glob(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{i}.txt", b"text") for i in range(4)]
     assert proposed(*files).patterns == (str(tmp_path / "*.txt"),)

@@ -237,14 +237,24 @@ def test_a_shell_completes_commands_and_options() -> None:
         (("build", "a.yaml", "-j", "2"), "Did you mean --workers?"),
         (("export", "out", "to", "--format", "npy"), "Did you mean --to?"),
         (("export", "out", "to", "--to", "parquet"), "Token files are Parquet already"),
+        (("convert", "out", "to", "--to", "HF"), "Did you mean huggingface?"),
+        (("plan",), "Missing argument 'CONFIG'. `beam-bpe init FILES` writes one."),
         (("tokenize", "out", "Hello world"), "read from standard input: echo 'Some text' |"),
     ],
 )
-def test_a_wrong_command_line_gets_advice(arguments: tuple[str, ...], advice: str) -> None:
-    done = beam_bpe(*arguments)
+def test_a_wrong_command_line_gets_advice(
+    arguments: tuple[str, ...], advice: str, tmp_path: Path
+) -> None:
+    done = beam_bpe(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert advice in re.sub(r"[\s│]+", " ", done.stderr)
     assert "Value error" not in done.stderr
+
+
+def test_the_only_configuration_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "a b.yaml").write_text("")
+    done = beam_bpe("build", cwd=tmp_path)
+    assert "Did you mean: beam-bpe build 'a b.yaml'?" in re.sub(r"[\s│]+", " ", done.stderr)
 
 
 @pytest.mark.parametrize(

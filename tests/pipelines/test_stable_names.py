@@ -71,7 +71,7 @@ tokenizer.normalizer tokenizer.normalize_quotes tokenizer.rules tokenizer.rules.
 tokenizer.rules.max_digits tokenizer.rules.forbid_whitespace_tokens tokenizer.unk_token
 tokenizer.end_of_word tokenizer.end_of_word_as tokenizer.limit_alphabet tokenizer.vocab_size
 tokenizer.tie_break tokenizer.min_frequency tokenizer.min_count tokenizer.max_token_bytes
-tokenizer.forbidden_tokens tokenizer.train_where
+tokenizer.forbidden_tokens tokenizer.required_tokens tokenizer.train_where
 counts counts.shards counts.memory counts.checkpoint_bytes counts.max_pretoken_bytes
 counts.on_long_pretoken
 encode encode.vocab_size encode.prepend encode.append encode.special_tokens_in_text encode.id_type

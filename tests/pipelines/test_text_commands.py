@@ -161,7 +161,7 @@ def test_tokens_of_a_field(
     arguments = ("count-tokens", output, path, "--text-field", "doc.text", *options)
     code, out, err = run(*arguments)
     assert (code, out) == (0, f"{number}\t{path}\n")
-    assert "note: 1 records have no text, such as a." in err
+    assert "note: 1 record has no text, such as a." in err
     assert "null_field" in err
     found = json.loads(run(*arguments, "--json", "-q")[1])
     sums = {"tokens": number, "bytes": 33, "documents": 2, "rejects": 1}

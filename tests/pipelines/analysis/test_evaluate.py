@@ -12,6 +12,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from build_support import command as beam_bpe
 from build_support import some_text, write_corpus
@@ -34,7 +36,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(directory / "code", {"b.txt": [CODE]})
     (directory / "build.yaml").write_text(
         "output: out\ninput:\n  - {name: prose, files: [data/*.txt]}\n"
-        "  - {name: code, files: [code/*.txt]}\ncounts: {shards: 2}\n"
+        "  - {name: code, files: [code/*.txt]}\ncounts: {shards: 24}\n"
         "tokenizer: {vocab_size: 300}\n"
         f"encode: {{prepend: {END}, append: {END}}}\n"
     )
@@ -170,6 +172,21 @@ def test_the_page_has_the_tables_and_needs_nothing_else(output: Path, tmp_path: 
     assert ["encoding", "13", "13"] in parsed.rows
 
 
+def test_records_that_are_read_as_text_are_noted(output: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"text": "a"}\n{"text": "b"}\n')
+    done = beam_bpe("evaluate", output, "--text", records)
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"note: {records} is read as text, with all its markup: ")
+    assert "--text-field" in done.stderr
+    pq.write_table(pa.table({"text": ["é"] * 9}), tmp_path / "table.parquet")
+    done = beam_bpe("evaluate", output, "--text", tmp_path / "table.parquet")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "--text-field" in done.stderr
+    found = evaluate(output, "--text", tmp_path / "table.parquet", "--text-field", "text")
+    assert found["text"]["characters"] == 9
+
+
 def test_a_page_that_cannot_be_written_is_an_error(output: Path, tmp_path: Path) -> None:
     done = beam_bpe("evaluate", output, "--html", tmp_path / "missing" / "page.html")
     assert (done.returncode, done.stdout) == (2, "")
@@ -194,6 +211,14 @@ def test_counts_of_another_place_and_a_reference(output: Path, tmp_path: Path) -
     assert one["scripts"] == whole["scripts"]
     # The special token has the first id.
     assert one["unreachable"]["by_encoding"] == [0xC1, 0xC2, *range(0xF6, 0x101)]
+
+
+def test_weights_of_a_mixture_are_refused(output: Path, tmp_path: Path) -> None:
+    counts = PretokenCounts.load(output / "counts")
+    counts.mix({"code": 1, "prose": 1}).save(tmp_path / "mixed.parquet")
+    done = beam_bpe("evaluate", output, "--counts", tmp_path / "mixed.parquet")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "These are weights of a mixture" in done.stderr
 
 
 def test_a_sample_is_the_text_of_the_build(output: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import shutil
 from collections import Counter
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from bpe_core import BPETokenizer, PretokenCounts
 from bpe_core._native import add_document_frequency
+from pipelines.analysis import tokens
 from pipelines.analysis.pretokens import find_pretokens
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.manifest.names import DOCUMENT_FREQUENCY
@@ -331,6 +333,13 @@ def test_why_of_a_published_tokenizer(tmp_path: Path) -> None:
     assert '"h" + "i" → 256' in shown
 
 
+def test_why_of_no_text_and_of_text_that_is_not_unicode(output: Path) -> None:
+    assert json.loads(beam_bpe("why", output, "", "--json").stdout)["ids"] == []
+    found = json.loads(beam_bpe("why", output, "a\udcff", "--json").stdout)
+    assert found["ids"] == BPETokenizer.load(output).encode("a\ufffd")
+    assert r'"a\xff", which is encoded as' in error_of("explain", output, "a\udcff")
+
+
 def test_why_refuses_tokenizers_of_words(tmp_path: Path) -> None:
     write_corpus(tmp_path / "data", {"a.txt": some_text(2)})
     (tmp_path / "build.yaml").write_text(
@@ -338,3 +347,7 @@ def test_why_refuses_tokenizers_of_words(tmp_path: Path) -> None:
     )
     assert beam_bpe("train", tmp_path / "build.yaml", "-q").returncode == 0
     assert "words of characters" in error_of("why", tmp_path / "out", "the")
+
+
+def test_examples_of_tokens() -> None:
+    assert doctest.testmod(tokens).failed == 0

@@ -626,6 +626,7 @@ ONLY_TOKENS = {
 }
 ONLY_TOKENIZER = {
     "tokenizer.base": "elsewhere",
+    "tokenizer.required_tokens": ["abc"],
     "tokenizer.vocab_size": 300,
     "tokenizer.tie_break": "first_id",
     "tokenizer.min_frequency": 2,
@@ -1142,5 +1143,24 @@ def test_a_configuration_that_is_missing_is_looked_for(tmp_path: Path) -> None:
     (tmp_path / "build.yaml").write_text(MINIMAL)
     with pytest.raises(ConfigError, match=r"Did you mean .*build\.yaml\?"):
         load_config(tmp_path / "build.yml")
-    with pytest.raises(ConfigError, match=r"beam-bpe init FILES"):
-        load_config(tmp_path / "other" / "build.yml")
+    for other in ("other/build.yml", "mine.yaml"):
+        with pytest.raises(ConfigError, match=r"beam-bpe init FILES"):
+            load_config(tmp_path / other)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{required_tokens: [New York]}", "the pattern splits it into 'New', ' York'"),
+        ("{required_tokens: [abc], forbidden_tokens: [abc]}", "forbidden_tokens contains it"),
+        ("{required_tokens: [abc], max_token_bytes: 2}", "more than max_token_bytes"),
+        ("{required_tokens: ['\ufb01'], normalizer: nfkc}", "normalization turns it into 'fi'"),
+        ("{required_tokens: [s1s], special_tokens: [s1s], pattern: none}", "the special token s1s"),
+        ("{required_tokens: [abc], unit: character}", "unit: byte for this key"),
+    ],
+)
+def test_required_tokens_that_text_never_becomes_are_refused(
+    tmp_path: Path, section: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, MINIMAL + f"encode: {{append: null}}\ntokenizer: {section}\n")

@@ -99,6 +99,21 @@ def test_special_tokens_are_added(directory: Path) -> None:
 
 
 @pytest.mark.slow
+def test_required_tokens_are_tokens(directory: Path) -> None:
+    """Beside the base's, at the same size; what its pattern splits is refused."""
+    base = make_base(directory / "base")
+    extended = build.train(config_of(directory, required_tokens=[" zebra", "the"])).load_tokenizer()
+    assert isinstance(extended, BPETokenizer)
+    assert len(extended.model) == 275
+    assert base.vocab.items() <= extended.vocab.items()
+    assert [len(extended.encode(text)) for text in (" zebra", "the")] == [1, 1]
+    with pytest.raises(ConfigError, match="the pattern splits it"):
+        build.plan(config_of(directory, required_tokens=["New York"]))
+    with pytest.raises(ConfigError, match="without required tokens"):
+        build.sizes(config_of(directory, required_tokens=["the"]), [270])
+
+
+@pytest.mark.slow
 def test_a_finished_build_belongs_to_its_base(directory: Path) -> None:
     base = make_base(directory / "base")
     config = config_of(directory)

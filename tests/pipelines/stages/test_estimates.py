@@ -278,3 +278,12 @@ def test_kept_columns_are_in_the_size(tmp_path: Path) -> None:
     size = sum(path.stat().st_size for path in (tmp_path / "out" / "tokens").glob("train*"))
     assert found.token_file_bytes is not None
     assert 0.7 * size < found.token_file_bytes < 1.3 * size
+
+
+@pytest.mark.slow
+def test_each_of_many_small_files_is_a_document(tmp_path: Path) -> None:
+    files = {f"{i:04d}.txt": [b"small"] for i in range(400)}
+    write_corpus(tmp_path / "data", {**files, "large.txt": [b"the cat sat on the mat " * 40_000]})
+    found = build.plan(config_for(tmp_path, input={"range_bytes": 1 << 26})).estimate
+    assert found is not None
+    assert found.documents == 401

@@ -78,6 +78,19 @@ def test_training_on_a_worker_gives_the_same_bytes(tmp_path: Path, name: str) ->
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("at_once")
+def test_superwords_are_counted_by_a_job_of_their_own(tmp_path: Path) -> None:
+    settings = {"tokenizer": {"vocab_size": 320, "superwords": {"vocab_size_before": 300}}}
+    build.build(corpus(tmp_path / "here", **settings))
+    config = corpus(tmp_path / "there", **settings)
+    assert states(build.train(config, no_wait=True)) == [("count", "submitted")]
+    found = states(build.train(config, no_wait=True))
+    assert found == [("count", "resumed"), ("superwords", "submitted")]
+    assert states(build.build(config))[1:3] == [("superwords", "resumed"), ("train", "done")]
+    assert checksums(tmp_path / "there/out") == checksums(tmp_path / "here/out")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_one_job_counts_trains_and_encodes_and_the_next_build_writes_the_manifests(
     tmp_path: Path, name: str

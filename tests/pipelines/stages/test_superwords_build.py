@@ -131,6 +131,9 @@ def test_another_second_round_keeps_the_runs_and_another_first_is_refused(built:
                 "tokenizer": {**rules, "superwords": {"max_words": 2, "vocab_size_before": BEFORE}},
             }
         )
+    shorter = {"max_words": 2, "vocab_size_before": BEFORE}
+    summary = train({**values, "tokenizer": {**rules, "superwords": shorter}}, restart=True)
+    assert [stage.state for stage in summary.stages] == ["already finished"] * 2 + ["done"]
     other = {**values, "tokenizer": {**rules, "superwords": {"vocab_size_before": 400}}}
     with pytest.raises(DifferentConfigurationError, match="vocab_size: 420 → 400") as caught:
         train(other)

@@ -156,6 +156,14 @@ def test_a_file_may_be_named_instead_of_a_directory(model: TokenizerModel, tmp_p
         assert {path.name for path in (tmp_path / to).iterdir()} == expected
 
 
+def test_the_output_of_a_build_may_be_named(model: TokenizerModel, tmp_path: Path) -> None:
+    (tmp_path / "built" / "tokens").mkdir(parents=True)
+    formats.save_tokenizer(model, tmp_path / "built" / "tokenizer")
+    done = convert(request(tmp_path / "built", tmp_path / "out", "huggingface"))
+    assert done.source.location == str(tmp_path / "built" / "tokenizer" / "tokenizer.arrow")
+    assert (tmp_path / "out" / "tokenizer.json").exists()
+
+
 def test_vocab_json_finds_its_merges_by_name_or_is_told(
     model: TokenizerModel, tmp_path: Path
 ) -> None:
