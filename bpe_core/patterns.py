@@ -167,7 +167,10 @@ _OTHER_NAMES = {"r50k": "gpt2", "llama3": "cl100k"}
 
 
 _SIGN = r"[^\s\p{L}\p{N}]"
-_NO_CONTRACTION = r"[^\s\p{L}\p{N}']"
+# Signs that may follow a letter in a superword. The bytes of others begin as letters may, so that
+# tokens of a letter and the first byte of the next would reach across.
+_ASCII_SIGN = r"[!-/:-@\[-`{-~]"
+_NO_CONTRACTION = r"[!-&(-/:-@\[-`{-~]"
 
 
 def _o200k_words(before: str, contraction: str = "") -> str:
@@ -190,23 +193,27 @@ class _Words(NamedTuple):
 
 
 def _o200k_superwords(contraction: str) -> _Words:
-    sign = _NO_CONTRACTION if contraction else _SIGN
+    sign = _NO_CONTRACTION if contraction else _ASCII_SIGN
     behind = f"{_o200k_words(sign, contraction)}|{_o200k_words(' ', contraction)}"
     first = _o200k_words(r"[^\r\n\p{L}\p{N}]?", contraction)
     return _Words(first, behind, f"{sign}{_SIGN}*")
 
 
 _WORDS = [
-    _Words(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+", r"'s|'t|'re|'ve|'m|'ll|'d| \p{L}+", f"{_SIGN}+"),
+    _Words(
+        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+",
+        r"'s|'t|'re|'ve|'m|'ll|'d| \p{L}+",
+        f"{_ASCII_SIGN}{_SIGN}*",
+    ),
     _Words(
         rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+",
-        rf"{_CONTRACTION}|{_SIGN}\p{{L}}+| \p{{L}}+",
-        f"{_SIGN}+",
+        rf"{_CONTRACTION}|{_ASCII_SIGN}\p{{L}}+| \p{{L}}+",
+        f"{_ASCII_SIGN}{_SIGN}*",
     ),
     _o200k_superwords(f"{_CONTRACTION}?"),
     _o200k_superwords(""),
-    _Words(r" ?\p{L}+", r" \p{L}+", f"{_SIGN}+"),
-    _Words(_o200k_words(" ?"), _o200k_words(" "), r"[^\s\p{L}\p{M}\p{N}]+"),
+    _Words(r" ?\p{L}+", r" \p{L}+", f"{_ASCII_SIGN}{_SIGN}*"),
+    _Words(_o200k_words(" ?"), _o200k_words(" "), rf"{_ASCII_SIGN}[^\s\p{{L}}\p{{M}}\p{{N}}]*"),
 ]
 
 # Patterns of published tokenizers that native code scans too, by the names that it has for them.
@@ -285,13 +292,14 @@ def pattern_with_rules(
 def superword_pattern(pattern: str) -> str:
     r"""Return the pattern whose pre-tokens are the texts that superwords may span.
 
-    Each consists of pre-tokens of ``pattern``: words and signs, where at most one space stands
-    between two and belongs to the second. Digits, line breaks and other white space stay alone, and
-    so do signs before a line break, if the line break belongs to them.
+    Each consists of pre-tokens of ``pattern``: words and signs, where one space stands between two
+    and belongs to the second, or nothing between a letter and a sign of ASCII. Digits, line breaks
+    and other white space stay alone, and so do signs before a line break that belongs to them.
 
     No pre-token of ``pattern`` contains such a boundary: a space behind something else than white
     space, or a sign behind a letter (for o200k, one other than the apostrophe of its contractions).
-    So merges that were learned with ``pattern`` do not reach across it.
+    So merges that were learned with ``pattern`` do not reach across it, unless a token begins with
+    a part of a character and then has the space or sign.
 
     Raises:
         InvalidPatternError: ``pattern`` is not one that native code scans, and so not known to

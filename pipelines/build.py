@@ -30,12 +30,14 @@ from typing import Any, TypeAlias
 from pipelines.analysis.sizes import SizesReport
 from pipelines.config import BuildConfig, read_config
 from pipelines.console.progress import describe, expect, shown_to_program
+from pipelines.errors import ConfigError
 from pipelines.manifest.stage import COUNT, ENCODE
 from pipelines.stages.base import resolve_base
 from pipelines.stages.configuration_record import describe_changes
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.count import check_trains, discard_counts
 from pipelines.stages.count import count as count_stage
+from pipelines.stages.count_update import update_counts
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.encode import encode as encode_stage
 from pipelines.stages.imports import discard_imported
@@ -73,14 +75,29 @@ def count(
     config: Config,
     *,
     restart: bool = False,
+    update: bool = False,
     no_wait: bool = False,
     take_over: bool = False,
     beam_args: Sequence[str] = (),
     progress: bool = False,
 ) -> BuildSummary:
-    """Count the pre-tokens of the corpus; arguments and errors are those of `build`."""
+    """Count the pre-tokens of the corpus.
+
+    Other arguments and errors are those of `build`.
+
+    Args:
+        config: configuration of the build.
+        update: if files were added, count them alone, and add their counts; subtract those of files
+            that changed or are gone, if they were kept (`counts.keep_file_counts`).
+    """
     checked = _read(config)
     check_trains(checked)
+    if update and (restart or no_wait):
+        raise ConfigError(
+            "An update neither starts again nor is submitted.",
+            expected="update alone",
+            found="restart" if restart else "no_wait",
+        )
     context = BuildContext.of(
         checked,
         "count",
@@ -89,7 +106,8 @@ def count(
         take_over=take_over,
         redone=(COUNT,) if restart else (),
     )
-    return _run_stage(context, count_stage, [discard_counts] if restart else [], progress)
+    stage = update_counts if update else count_stage
+    return _run_stage(context, stage, [discard_counts] if restart else [], progress)
 
 
 def train(

@@ -108,6 +108,7 @@ class TokenExplanation:
         return {
             **token_to_json(self.token_id, self.token),
             "kind": self.kind,
+            "required": self._is_required,
             "merges": [self._step_to_json(step) for step in self.steps],
             "vocab_size": self.vocab_size,
             "sizes": [{"vocab_size": n, "contains": has} for n, has in self.sizes.items()],
@@ -137,6 +138,12 @@ class TokenExplanation:
         """Return the explanation as text."""
         return "\n".join(self._lines())
 
+    @property
+    def _is_required(self) -> bool:
+        """True if the configuration requires the token."""
+        required = (self.model.training_options or {}).get("required_tokens", ())
+        return self.token.decode("utf-8", "replace") in required
+
     def _step_to_json(self, step: MergeStep) -> dict[str, Any]:
         ids = (step.left, step.right, step.result)
         left, right, result = (
@@ -158,7 +165,8 @@ class TokenExplanation:
 
     def _lines(self) -> Iterator[str]:
         yield f"token        {self.token_id} {quote_token(self.token)}, bytes {self.token.hex(' ')}"
-        yield f"kind         {_KINDS[self.kind]}"
+        required = ", of tokenizer.required_tokens" if self._is_required else ""
+        yield f"kind         {_KINDS[self.kind]}{required}"
         if self.vocab_size is not None:
             yield f"in           vocabularies of {self.vocab_size:,} ids and more"
         for size, has in self.sizes.items():
@@ -416,7 +424,7 @@ def _group_lines(
 ) -> Iterator[str]:
     for group in groups[:_GROUPS_SHOWN]:
         value = group.get("value")
-        name = f"{group['source']} {value}" if value is not None else group["source"]
+        name = f"{group['source']} {value or ''}".strip()
         share = _share(group["count"], total)
         yield f"{indent}{group['count']:>12,}  {share:>6}  in {visible(name) or 'the source'}"
     if len(groups) > _GROUPS_SHOWN:

@@ -98,7 +98,6 @@ class _Command(TyperCommand):
 
 
 _STAGES: dict[BuildCommand, str] = {
-    "count": "Count the pre-tokens of the corpus.",
     "train": "Train the tokenizer; count first if necessary.",
     "encode": "Encode the corpus; count and train first if necessary.",
     "build": "Count, train and encode. Finished work is not repeated.",
@@ -106,6 +105,7 @@ _STAGES: dict[BuildCommand, str] = {
 
 app.command(cls=_Command)(with_output(config_commands.init))
 app.command(cls=_Command)(with_output(build_commands.plan))
+app.command(cls=_Command)(with_output(build_commands.count))
 for _stage, _help in _STAGES.items():
     _command = with_output(build_commands.stage_command(_stage))
     app.command(_stage, cls=_Command, help=_help)(_command)

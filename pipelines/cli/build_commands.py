@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 # Options that the next command must not repeat.
-_ONLY_ONCE: Final = ("--restart", "--no-wait", "--take-over")
+_ONLY_ONCE: Final = ("--restart", "--update", "--no-wait", "--take-over")
 _NEXT: Final[Mapping[BuildCommand, BuildCommand]] = {"count": "train", "train": "encode"}
 
 
@@ -96,6 +96,42 @@ def stage_command(name: BuildCommand) -> Callable[..., None]:
         )
 
     return command
+
+
+def count(
+    context: typer.Context,
+    config: Config,
+    beam_options: BeamOptions = None,
+    overrides: Overrides = None,
+    workers: Workers = None,
+    restart: Restart = False,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update",
+            help="Bring finished counts up to date: count added files alone, and subtract those "
+            "that changed or are gone (counts.keep_file_counts).",
+        ),
+    ] = False,
+    no_wait: NoWait = False,
+    take_over: TakeOver = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Count the pre-tokens of the corpus."""
+    _run(
+        "count",
+        context,
+        config,
+        beam_options,
+        _with_workers(overrides, workers),
+        as_json,
+        debug,
+        restart=restart,
+        update=update,
+        no_wait=no_wait,
+        take_over=take_over,
+    )
 
 
 def add(

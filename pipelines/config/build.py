@@ -77,6 +77,11 @@ class CountsConfig(Section):
         description="Action for longer pre-tokens: stop with an error (error), or leave them out "
         "of the counts (skip).",
     )
+    keep_file_counts: bool = Field(
+        default=False,
+        description="Keep the sorted counts of each file below `counts/`, so that `count --update` "
+        "can subtract files that changed or were removed.",
+    )
     group_by: Annotated[Any, PlainValidator(check_id_field, json_schema_input_type=Text | None)] = (
         Field(
             default=None,

@@ -48,7 +48,11 @@ def counts_configuration(config: BuildConfig, shards: int) -> dict[str, Any]:
         },
         "counts": {
             **config.counts.model_dump(
-                mode="json", exclude={"path", "memory", "checkpoint_bytes", *_COUNTED_LATER}
+                mode="json",
+                exclude={
+                    *("path", "memory", "checkpoint_bytes", "keep_file_counts"),
+                    *_COUNTED_LATER,
+                },
             ),
             **config.counts.model_dump(mode="json", include=_COUNTED_LATER, exclude_defaults=True),
             "shards": shards,

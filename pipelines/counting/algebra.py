@@ -86,6 +86,8 @@ def describe_columns(counts: Sequence[GivenCounts], operation: Operation) -> Cou
             hint="Count one of them again.",
         )
     groups = sorted({group for given in parts for group in given.empty.groups})
+    sums = _sum_known_groups(counts, operation)
+    groups = [group for group in groups if sums.get(group, 1)]
     kept = tuple(
         group
         for group in groups
@@ -94,7 +96,7 @@ def describe_columns(counts: Sequence[GivenCounts], operation: Operation) -> Cou
     return CountColumns(
         grouped=True,
         groups=kept,
-        by_value=groups[0].value is not None,
+        by_value=parts[0].empty.groups[0].value is not None,
         documents=all(given.has_documents for given in parts),
     )
 
@@ -114,7 +116,7 @@ def combine_to_file(
             where=directory.path(name),
             hint="Choose another name, or remove the file.",
         )
-    combination = _Combination(counts, operation)
+    combination = Combination(counts, operation)
     (entry,) = combination.write(directory, {0: name}, 1)
     return entry
 
@@ -137,7 +139,7 @@ def combine_to_output(
         OutputError: The output has other counts, or another build writes to it.
     """
     started = time.monotonic()
-    combination = _Combination(counts, operation)
+    combination = Combination(counts, operation)
     number = shards or max(given.shards for given in counts)
     configuration = {
         **combination.describe(number),
@@ -170,7 +172,7 @@ def combine_to_output(
     return manifest
 
 
-class _Combination:
+class Combination:
     """Result of an operation on counts."""
 
     def __init__(self, counts: Sequence[GivenCounts], operation: Operation) -> None:
@@ -261,9 +263,21 @@ class _Combination:
         return {name: sums[name] for name in sums if kept in (None, name)} or sums
 
     def seal(
-        self, entries: Sequence[Mapping[str, Any]], configuration: Mapping[str, Any]
+        self,
+        entries: Sequence[Mapping[str, Any]],
+        configuration: Mapping[str, Any],
+        inputs: Mapping[str, int] | None = None,
+        planned_bytes: Mapping[str | None, int | None] | None = None,
     ) -> CountsManifest:
-        """Return the manifest of the written files."""
+        """Return the manifest of the written files.
+
+        Args:
+            entries: Entries of the files.
+            configuration: What determines their bytes.
+            inputs: Sizes of the counted files, if they are known.
+            planned_bytes: Expected bytes of each source, if they are known.
+        """
+        planned = planned_bytes or {}
         totals = self._totals()
         long_pretokens = sum(
             self._operation.sign(number) * given.manifest.totals.long_pretokens
@@ -273,7 +287,7 @@ class _Combination:
         content: dict[str, Any] = {
             "corpus": totals.corpus_fingerprint,
             "sources": [
-                {"name": name, "planned_bytes": None, **of_source.to_json()}
+                {"name": name, "planned_bytes": planned.get(name), **of_source.to_json()}
                 for name, of_source in self._of_sources().items()
             ],
             "shards": [{k: v for k, v in entry.items() if k != "groups"} for entry in entries],
@@ -285,11 +299,12 @@ class _Combination:
             },
         }
         if self._columns.grouped:
-            content["groups"] = list(self._sum_groups(entries))
+            content["groups"] = list(self.sum_groups(entries))
         content["fingerprint"] = fingerprint(content)
-        return CountsManifest.seal(configuration, inputs={}, **content)
+        return CountsManifest.seal(configuration, inputs=dict(inputs or {}), **content)
 
-    def _sum_groups(self, entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    def sum_groups(self, entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the entries of the groups in the manifest, from those of the files."""
         documents = self._documents_of_groups()
         sums = {group: np.zeros(3, object) for group in self._columns.groups}
         names = ("distinct_pretokens", "pretokens", "bytes")
@@ -325,6 +340,20 @@ def _split(
     numbers = hashes[:, 1] % np.uint64(shards)
     for shard in some:
         yield shard, rows.rows(numbers == shard)
+
+
+def _sum_known_groups(counts: Sequence[GivenCounts], operation: Operation) -> dict[Group, int]:
+    """Return the pre-tokens of each group of a sum or difference, if manifests contain them."""
+    sums: dict[Group, int] = {}
+    if operation.name not in ("merge", "subtract"):
+        return sums
+    for number, given in enumerate(counts):
+        if given.manifest is None:
+            return {}
+        for entry in given.manifest.groups or ():
+            signed = operation.sign(number) * entry.pretokens
+            sums[entry.group] = sums.get(entry.group, 0) + signed
+    return sums
 
 
 def _sources_of(given: GivenCounts) -> Iterator[tuple[str | None, DocumentTotals]]:

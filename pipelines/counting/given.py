@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,12 +18,11 @@ from pipelines.accounting import DocumentTotals
 from pipelines.counting.shard_files import shard_name
 from pipelines.errors import DamagedOutputError, InputError
 from pipelines.manifest.models import CountsManifest
-from pipelines.manifest.names import MANIFEST
+from pipelines.manifest.names import MANIFEST, SHARD_FILE
 from pipelines.manifest.stage import COUNT, load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 
-_SHARD: Final = re.compile(r"shard-\d{5,}-of-(\d{5,})\.parquet")
 _COLUMNS: Final = ("pretoken", "count", "documents", "groups")
 # Metadata of a file that describe the file, not how text was counted.
 _OF_THE_FILE: Final = ("shard", "totals", "corpus", "fingerprint", "xxh3_128")
@@ -38,7 +36,7 @@ class GivenCounts:
     Attributes:
         directory: Directory of the files.
         names: Names of the files: all shards in order, or a single file.
-        manifest: Manifest of the counts, or None without one.
+        manifest: Manifest of the counts, or None for files without one.
     """
 
     directory: Directory
@@ -72,7 +70,7 @@ class GivenCounts:
                     raise _no_counts(directory.url, f"{wrong[0]} missing or of another size")
                 return cls(directory=directory, names=names, manifest=manifest)
         sizes = root.sizes()  # shards that a pipeline of the user's wrote
-        found = next((match for name in sorted(sizes) if (match := _SHARD.fullmatch(name))), None)
+        found = next(filter(None, map(SHARD_FILE.fullmatch, sorted(sizes))), None)
         if found is None:
             raise _no_counts(url, f"no {COUNT.directory}/{MANIFEST}")
         names = tuple(shard_name(shard, int(found[1])) for shard in range(int(found[1])))
@@ -196,7 +194,7 @@ def _next(batches: Iterator[pa.RecordBatch], where: str) -> pa.RecordBatch | Non
 
 
 def _has_shards(names: Mapping[str, int]) -> bool:
-    return any(map(_SHARD.fullmatch, names))
+    return any(map(SHARD_FILE.fullmatch, names))
 
 
 def _no_counts(where: str, found: str) -> InputError:

@@ -28,12 +28,20 @@ DOCUMENT_FREQUENCY: Final = "_documents.parquet"
 RUNS: Final = "_runs"
 ENTRIES: Final = "_tasks"
 RUN_FILE: Final = re.compile(r"run-[0-9a-f]{32}\.bin")
+# Below counts/: an update until it takes the place of the former counts.
+SHARD_FILE: Final = re.compile(r"shard-\d{5,}-of-(\d{5,})\.parquet")
+UPDATE: Final = "_update"
+# Beside the runs of a plan that are kept: the tasks of each file.
+KEPT_FILES: Final = "files.json"
 # What workers note until a stage is finished, by paths below counts/_runs and tokens/_tasks.
 _PLAN: Final = r"[0-9a-f]{32}"
 COMMIT_FILE: Final = re.compile(r"commit-[0-9a-f]{32}\.json")
 RUN_FILES: Final = (
     rf"{_PLAN}/({RUN_FILE.pattern}|{COMMIT_FILE.pattern}|"
-    r"shard-\d{5,}-of-\d{5,}\.parquet\.json|count-\d{5,}-of-\d{5,}\.parquet)"
+    r"files\.json|shard-\d{5,}-of-\d{5,}\.parquet\.json|count-\d{5,}-of-\d{5,}\.parquet)"
+)
+UPDATE_FILES: Final = (
+    r"((added|new|removed-\d+)/shard-\d{5,}-of-\d{5,}\.parquet)|manifest\.json|_plan\.json"
 )
 ENTRY_FILE: Final = re.compile(r"\d{5,}-of-\d{5,}\.json")
 ENTRY_FILES: Final = rf"{_PLAN}/\d{{5,}}-of-\d{{5,}}\.(json|(statistics|taken|carried)\.parquet)"

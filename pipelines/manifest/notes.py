@@ -22,6 +22,21 @@ class SectionNote(Record):
     hash: str
 
 
+class KeptFile(Record):
+    """A file whose counts are kept: its size, version tag and tasks."""
+
+    size: Number
+    mark: str
+    tasks: list[Number]
+
+
+class KeptFiles(Record):
+    """The files whose counts are in the runs beside this note, by label."""
+
+    shards: Number
+    files: dict[str, KeptFile]
+
+
 class CommitNote(Record):
     """A commit: the hashes of counted tasks by their index, and the runs with their counts."""
 

@@ -767,7 +767,14 @@ def _is_grown(found: StagePlan | Manifest, configuration: Mapping[str, Any]) -> 
 def _changed_inputs(
     directory: Directory, found: StagePlan | Manifest, identity: Identity
 ) -> Iterator[str]:
-    """Yield the inputs that are gone or that have changed."""
+    """Describe the inputs that are gone or that have changed."""
+    return (text for _, text in _find_changed(directory, found, identity))
+
+
+def _find_changed(
+    directory: Directory, found: StagePlan | Manifest, identity: Identity
+) -> Iterator[tuple[str, str]]:
+    """Yield the label of each input that is gone or has changed, and a description."""
     run = RunRecord.load(directory)
     marks = {} if run is None else run.marks
     repaired_marks = {} if run is None else run.repaired_marks
@@ -776,17 +783,46 @@ def _changed_inputs(
     for label, sizes in found.input_sizes.items():
         size, version_tag = identity.inputs.get(label), identity.marks.get(label)
         if size is None:
-            yield f'input {label}: "{sizes[0]} bytes" → not set'
+            yield label, f'input {label}: "{sizes[0]} bytes" → not set'
         elif size not in sizes:
-            yield f'input {label}: "{sizes[0]} bytes" → "{size} bytes"'
+            yield label, f'input {label}: "{sizes[0]} bytes" → "{size} bytes"'
         elif version_tag not in (
             *([marks.get(label, version_tag)] if size == sizes[0] else []),
             *([repaired_marks.get(label, version_tag)] if size in sizes[1:] else []),
         ):
             yield (
+                label,
                 f"input {label}: as large as before, but changed since "
-                f"({marks.get(label)} → {version_tag})"
+                f"({marks.get(label)} → {version_tag})",
             )
+
+
+def find_input_changes(
+    directory: Directory, manifest: Manifest, identity: Identity
+) -> tuple[list[str], list[str]]:
+    """Return the labels of inputs to add to a finished stage and to remove; changed ones are both.
+
+    Raises:
+        DifferentConfigurationError: more than files of its sources and numbers of shards differ.
+    """
+    known = [source["name"] for source in manifest.configuration["input"]]
+    was = generations.without_files(manifest.configuration, known)
+    now = generations.without_files(identity.configuration, known)
+    if len(identity.configuration["input"]) != len(known):
+        now = {**now, "input": identity.configuration["input"]}
+    counts = {**was["counts"], "shards": now["counts"]["shards"]}
+    if changed := differences({**was, "counts": counts}, now):
+        raise DifferentConfigurationError(
+            "Only files can be updated; nothing was changed.",
+            expected="differences in the files of the same sources alone",
+            found="these differences (there → now)\n    "
+            + shortened(list(map(str, changed)), _DIFFERENCES_SHOWN, separator="\n    "),
+            where=directory.url,
+            hint="Count again: `beam-bpe count CONFIG --restart`.",
+        )
+    removed = [label for label, _ in _find_changed(directory, manifest, identity)]
+    there = manifest.input_sizes.keys() - set(removed)
+    return [label for label in identity.inputs if label not in there], removed
 
 
 def _without_credentials(locations: Mapping[str, str]) -> dict[str, str]:
@@ -807,8 +843,9 @@ def _choices_after_adding(counts: Directory) -> str:
         "Files were added, and the tokenizer is of the others. Choose:\n"
         "    to encode the added files alone, with the tokenizer that is there: "
         "`beam-bpe add CONFIG`;\n"
-        "    to count and train with them: `beam-bpe count CONFIG --restart`, then `beam-bpe train "
-        "CONFIG --restart`;\n"
+        "    to train with them: `beam-bpe count CONFIG --update`, which counts the added files "
+        "alone,\n"
+        "      then `beam-bpe train CONFIG --restart`;\n"
         "      if the tokenizer has the same ids then, `beam-bpe encode CONFIG` encodes the added "
         "files alone;\n"
         f"    to start again and encode everything{_removal(counts, STAGES)}: "

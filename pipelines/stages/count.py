@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from pipelines.accounting import check_accounts
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.counting.commits import usable_commits
 from pipelines.counting.content import counts_content, shard_entries
+from pipelines.counting.jobs import CountJob
 from pipelines.errors import ConfigError
 from pipelines.manifest.models import CountsManifest
-from pipelines.manifest.names import RUN_FILES, RUNS
+from pipelines.manifest.names import (
+    KEPT_FILES,
+    RUN_FILES,
+    RUNS,
+    SHARD_FILE,
+    UPDATE,
+    UPDATE_FILES,
+)
+from pipelines.manifest.notes import KeptFile, KeptFiles
+from pipelines.manifest.run_record import StagePlan
 from pipelines.manifest.stage import (
     COUNT,
     Identity,
     Remains,
     begin_stage,
     discard_stage,
+    finish_stage,
+    load_manifest,
+    load_plan,
 )
+from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
 from pipelines.stages.given_counts import counts_directory, read_given_manifest
 from pipelines.stages.jobs import count_job, list_works
@@ -33,12 +50,16 @@ from pipelines.stages.output import (
 from pipelines.stages.submit import submit
 from pipelines.stages.summary import StageSummary
 from pipelines.storage.locks import OutputLock
+from pipelines.tasks.plan import Plan, plan_tasks
+
+_COPIED_AT_ONCE: Final = 8 << 20
 
 
 def count(context: BuildContext) -> CountsManifest:
     """Count the pre-tokens unless this is already done. Return the manifest."""
     if context.config.counts.path is not None:
         return _use_given(context)
+    complete_update(context.output, context.lock)
     inputs, output = context.inputs, context.output
     identity = Identity.of(counts_configuration(context.config, inputs.shards), inputs.listed)
     manifest = find_finished(context, COUNT, identity, discard_counts)
@@ -49,13 +70,14 @@ def count(context: BuildContext) -> CountsManifest:
             output.counts,
             identity,
             limits,
-            len(inputs.plan.tasks),
+            len(counting_plan(context).tasks),
             inputs.commits,
             task_rule=inputs.task_rule,
         )
         manifest, result = _count_tasks(context, identity)
         finish(context, COUNT, identity, manifest, result, started)
-    context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
+    if not context.config.counts.keep_file_counts:
+        context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
     context.report.add_counts(manifest, output.counts)
     return manifest
 
@@ -83,6 +105,7 @@ def discard_counts(output: Output, lock: OutputLock) -> list[str]:
     of = f"{counts['shards']:05d}" if "shards" in counts else r"\d+"
     discard_count_rejects(output)
     warnings = remove_scratch(output.counts / RUNS, RUN_FILES, lock)
+    warnings += remove_scratch(output.counts / UPDATE, UPDATE_FILES, lock)
     discard_stage(COUNT, output.counts, rf"shard-\d+-of-{of}\.parquet")
     return warnings
 
@@ -102,12 +125,25 @@ def check_trains(config: BuildConfig) -> None:
         )
 
 
-def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManifest, StageResult]:
-    """Count the tasks that no commit contains, and merge the shards. Return the manifest."""
-    config, inputs, output = context.config, context.inputs, context.output
-    works = list_works(inputs.plan)
-    fingerprint = identity.configuration_fingerprint
-    job = count_job(config, output, inputs.plan, works, fingerprint, shards=inputs.shards)
+def counting_plan(context: BuildContext) -> Plan:
+    """Return the plan by which the input is counted."""
+    config, inputs = context.config, context.inputs
+    if not config.counts.keep_file_counts:
+        return inputs.plan
+    return plan_tasks(inputs.plan.files, config.input, inputs.task_rule, by_file=True)
+
+
+def count_works(
+    context: BuildContext, job: CountJob, works: Sequence[TaskWork], *, may_submit: bool = False
+) -> StageResult:
+    """Count the tasks that no commit contains, and merge the shards. Return metrics.
+
+    Args:
+        context: Context of the command.
+        job: Job that counts them.
+        works: All tasks of the job.
+        may_submit: True if the job may be submitted, so that the command ends.
+    """
     commits: list[str] = []
     done: set[int] = set()
     bytes_before = 0
@@ -120,9 +156,33 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
         pipelines = context.pipelines
         left = [work for work in works if work.index not in done]
         steps = pipelines.count(left, job, commits)
-        if context.no_wait:
+        if context.no_wait and may_submit:
             submit(context, COUNT, steps, job)
         measured = pipelines.run_tasks(steps, "counting", left, shards=job.shards)
+    return StageResult(resumed=bool(commits), bytes=-bytes_before, measured=measured)
+
+
+def keep_file_counts(job: CountJob, works: Sequence[TaskWork]) -> None:
+    """Record which tasks contain a file, beside the runs of the job, which stay."""
+    files: dict[str, KeptFile] = {}
+    for work in works:
+        for file, _, _ in work.parts:
+            kept = files.setdefault(
+                file.label, KeptFile(size=file.size, mark=file.version_tag, tasks=[])
+            )
+            kept.tasks.append(work.index)
+    note = KeptFiles(shards=job.shards, files=files)
+    job.runs.write_json(KEPT_FILES, note.to_json())
+
+
+def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManifest, StageResult]:
+    """Count the tasks that no commit contains, and merge the shards. Return the manifest."""
+    config, inputs, output = context.config, context.inputs, context.output
+    plan = counting_plan(context)
+    works = list_works(plan)
+    fingerprint = identity.configuration_fingerprint
+    job = count_job(config, output, plan, works, fingerprint, shards=inputs.shards)
+    result = count_works(context, job, works, may_submit=True)
     manifest = CountsManifest.seal(
         identity.configuration,
         inputs=dict(identity.inputs),
@@ -132,12 +192,41 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
     names = sorted(filter(ours.fullmatch, output.rejects.sizes()))
     check_thresholds(config, output.rejects, manifest, names)
     check_accounts(manifest.to_json())
-    result = StageResult(
-        resumed=bool(commits),
-        bytes=manifest.totals.document_totals().all_bytes - bytes_before,
-        measured=measured,
+    if config.counts.keep_file_counts:
+        keep_file_counts(job, works)
+    result = replace(
+        result,
+        bytes=manifest.totals.document_totals().all_bytes + result.bytes,
         # `discard_count_rejects` needs the number of tasks, which is part of the names of reject
         # files.
         run={"limits": inputs.limits, "commits": inputs.commits, "tasks": len(works)},
     )
     return manifest, result
+
+
+def complete_update(output: Output, lock: OutputLock) -> None:
+    """Move counts of a complete update to their place, if there are such; see `update_counts`."""
+    update, counts = output.counts / UPDATE, output.counts
+    manifest = load_manifest(COUNT, update)
+    plan = load_plan(COUNT, update)
+    if manifest is None or not isinstance(plan, StagePlan):
+        return
+    lock.acquire()
+    for shard in manifest.shards:
+        with counts.write(shard.name) as file:
+            for start in range(0, shard.bytes, _COPIED_AT_ONCE):
+                end = min(start + _COPIED_AT_ONCE, shard.bytes)
+                file.write((update / "new").read_bytes(shard.name, start, end))
+    names = {shard.name for shard in manifest.shards}
+    counts.remove_files([n for n in counts.sizes() if SHARD_FILE.fullmatch(n) and n not in names])
+    identity = Identity(configuration=plan.configuration, inputs=plan.inputs, marks=plan.marks)
+    run = {
+        "seconds": 0.0,
+        "runner": "none",
+        "workers": None,
+        "metrics": None,
+        "limits": {},
+        "commits": plan.commits,
+    }
+    finish_stage(COUNT, counts, identity, manifest, run)
+    remove_scratch(update, UPDATE_FILES, lock)

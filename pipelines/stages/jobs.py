@@ -77,7 +77,8 @@ def count_job(
         normalize_quotes=tokenizer.normalize_quotes,
         shards=shards,
         memory=config.counts.memory,
-        checkpoint_bytes=config.counts.checkpoint_bytes,
+        # Counts of files are kept as commits, each of which then has one task.
+        checkpoint_bytes=0 if config.counts.keep_file_counts else config.counts.checkpoint_bytes,
         max_pretoken_bytes=config.counts.max_pretoken_bytes,
         on_long_pretoken=config.counts.on_long_pretoken,
         sources=sources,

@@ -51,7 +51,7 @@ def train(context: BuildContext) -> TokenizerManifest:
         runs = count_superwords(context, counted)
     configuration = training_configuration(context.config, counted)
     identity = Identity.of(configuration, context.inputs.listed)
-    if context.config.counts.path is not None:  # which decides instead of the inputs
+    if context.config.counts.path is not None and runs is None:  # the input decides nothing
         identity = Identity(configuration=configuration, inputs={}, marks={})
     manifest = find_finished(context, TRAIN, identity, discard_tokenizer)
     if manifest is None:

@@ -172,7 +172,11 @@ def choose_shards(text: int) -> int:
 
 
 def plan_tasks(
-    files: Sequence[InputFile], sources: Sequence[SourceConfig], rule: TaskRule = BY_TEXT
+    files: Sequence[InputFile],
+    sources: Sequence[SourceConfig],
+    rule: TaskRule = BY_TEXT,
+    *,
+    by_file: bool = False,
 ) -> Plan:
     """Cut the files into ranges, and group these into tasks.
 
@@ -186,6 +190,7 @@ def plan_tasks(
         sources: The configured sources. `InputFile.source` is an index into them.
         rule: `BY_TEXT`, or `BY_STORED_BYTES` for the tasks of earlier versions: of `range_bytes`
             stored bytes.
+        by_file: No task has ranges of several files.
 
     Example: with `range_bytes` 100, files of 250, 30 and 20 bytes make the ranges
     [0, 100), [100, 200), [200, 250), [0, 30), [0, 20) and three tasks of 100 bytes.
@@ -214,7 +219,7 @@ def plan_tasks(
         splittable = is_splittable(file.compression, source)
         step = max(most // each if splittable else file.size, 1)
         size = planned_size(file)
-        if file.source != previous_source:
+        if by_file or file.source != previous_source:
             finish_task()
             previous_source = file.source
         # An empty file has nothing to read, but the reader of a column format must reject it.

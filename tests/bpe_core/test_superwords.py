@@ -41,11 +41,31 @@ TEXTS = [
     "by the\nsea by the way\u00a0by the way  by the way, 'by the way'",
     "à la carte, à la mode: à\u00a0la; by the way...\nby the way 10 of the 20 of the",
     "naïve Γλῶσσα по пути, по пути 東京 の 東京 の d'accord d'accord",
+    "այն այն այն այնպես։ այն՝ այն, այնպես այն։ այն",  # signs that begin with the byte of letters
 ]
 
 sentences = st.lists(
     st.sampled_from(
-        ["by", " the", " way", ",", " sea", "'t", " don", "à", "\u00a0", " ", "\n", "1", "(", "е́"]
+        [
+            "by",
+            " the",
+            " way",
+            ",",
+            " sea",
+            "'t",
+            " don",
+            "à",
+            "\u00a0",
+            " ",
+            "\n",
+            "1",
+            "(",
+            "е́",
+            "այն",
+            "ա",
+            "։",
+            "՝",
+        ]
     ),
     max_size=40,
 ).map("".join)

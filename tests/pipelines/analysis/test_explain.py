@@ -19,7 +19,7 @@ from build_support import some_text, write_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe_core import BPETokenizer, PretokenCounts
+from bpe_core import BPETokenizer, PretokenCounts, train_from_counts
 from bpe_core._native import add_document_frequency
 from pipelines.analysis import tokens
 from pipelines.analysis.pretokens import find_pretokens
@@ -229,6 +229,15 @@ def test_sizes_that_have_the_token(output: Path, tmp_path: Path) -> None:
         tokenizer = BPETokenizer.load(tmp_path / "tokenizer" / "sizes" / str(one["vocab_size"]))
         assert (found["id"] in tokenizer.vocab) is one["contains"]
     assert ladder["documents"] is None
+
+
+def test_required_tokens_are_named(tmp_path: Path) -> None:
+    counts = PretokenCounts.from_mapping({b" cat": 2})
+    result = train_from_counts(counts, 260, required_tokens=[b"xyz"])
+    result.tokenizer().save(tmp_path)
+    assert explain(tmp_path, "xyz")["required"] is True
+    assert "of tokenizer.required_tokens" in beam_bpe("explain", tmp_path, "xyz").stdout
+    assert explain(tmp_path, "x")["required"] is False
 
 
 def test_groups_are_added_up(tmp_path: Path) -> None:
