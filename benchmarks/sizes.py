@@ -44,7 +44,7 @@ def cases(texts: Sequence[Text], *, quick: bool) -> Iterator[Case]:
                 text=text.name,
                 path=text.path,
                 bytes=text.bytes,
-                threads=1,
+                threads=2,  # learning uses one of them
                 sides=(OURS, ALONE),
                 targets={ALONE: [Target(least, least)]},
                 unit="s",
@@ -63,7 +63,8 @@ def train_all(case: Case) -> Outcome:
         reached = len(results[0].model)
         step = (reached - 300) / _CURVE_SIZES
         curve = [300 + round(step * i) for i in range(1, _CURVE_SIZES + 1)]
-        measure_vocabulary_sizes(results[0].tokenizer(), counts, curve, num_threads=1)
+        tokenizer = results[0].tokenizer()
+        measure_vocabulary_sizes(tokenizer, counts, curve, num_threads=case.threads)
     if "write" in case.options["work"]:
         _write(results)
     seconds = time.perf_counter() - begun

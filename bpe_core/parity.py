@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from bpe_core.mixtures import check_names, name_groups
 from bpe_core.short_repr import short_repr
 
 __all__ = ["ParityRules"]
+
+_MOST_GROUPS: Final = 1024
 
 
 @short_repr
@@ -79,6 +81,11 @@ def make_parity_learner(
     """
     _check_numbers(rules)
     names = sorted(set(_names_of(counts, rules)))
+    if len(names) > _MOST_GROUPS:
+        raise TrainingError(
+            f"parity: expected at most {_MOST_GROUPS:,} groups, found {len(names):,}; each pair "
+            "has a count for each group in memory"
+        )
     parts = [_rows(counts, rules, names, 0)]
     ratios = []
     if rules.development is None:

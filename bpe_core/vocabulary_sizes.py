@@ -213,6 +213,7 @@ class _Steps:
         made[result[::-1]] = ranks[::-1]  # of several merges the first
         self.model = model
         self._is_new = made[result] == ranks
+        self._new_tokens: NDArray[np.uint32] = result[self._is_new]
         self._ids = np.zeros(len(result) + 1, np.int64)
         np.cumsum(self._is_new, out=self._ids[1:])
         self._ids += len(model) - self._ids[-1]
@@ -255,8 +256,8 @@ class _Steps:
 
     def newest(self, num_merges: int) -> NDArray[np.uint32]:
         """Return the rows of the newest tokens after a number of merges."""
-        made: NDArray[np.uint32] = self.sides[2, :num_merges][self._is_new[:num_merges]]
-        return made[-NEWEST:]
+        last = int(self._ids[num_merges] - self._ids[0])
+        return self._new_tokens[max(0, last - NEWEST) : last]
 
     def can_undo(self, first: int, last: int) -> bool:
         """Return True if undoing merges, from `last` down to `first`, gives the earlier tokens."""

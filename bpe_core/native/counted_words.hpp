@@ -89,6 +89,7 @@ class PositionCounts {
   class Cursor {
    public:
     explicit Cursor(const PositionCounts& counts) : counts_(counts) {}
+    void prefetch(Position) const {}
     int64_t at(Position position) {
       if (position >= end_) {
         uint32_t range = counts_.block_ranges_[position >> kBlockBits];

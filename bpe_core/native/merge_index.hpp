@@ -93,14 +93,16 @@ inline std::array<uint32_t, 256> huggingface_byte_order() {
 // and `list` as in PairTally. Record: what the index contains for a pair, with the members of
 // PairRecord; its count is 0 if the pair does not occur any more.
 //
-// A word has a weight: a number from which Learner finds its count or counts. Learner has
+// A word has a weight: a number from which Learner finds its count or counts. Weights, such as
+// PositionCounts, finds the weight of the word at a position. Learner has
+//   void prefetch(int64_t weight)
 //   void add_to(Tally&, int64_t weight)
 //   void subtract(Record&, const Tally&)
 //   void clear_tallies()  // all tallies are cleared
 //   void add_if_frequent(uint32_t left, uint32_t right, Tally&, uint64_t& next)
 // The last adds a pair to the index if it is frequent and allowed, with a list, to be filled later,
 // at `next`, and sets tally.list to it or to kNoList. Before, tally.list is the first position.
-template <class Learner, typename Position, class Tally, class Record>
+template <class Learner, typename Position, class Tally, class Record, class Weights>
 class MergeIndex : public MergeLearner::Engine {
  public:
   std::string symbol(uint32_t id) const override {
@@ -331,15 +333,17 @@ class MergeIndex : public MergeLearner::Engine {
 
   void load_occurrences(uint32_t symbol, uint64_t begin, uint64_t end) {
     occurrences_.clear();
-    typename PositionCounts<Position>::Cursor weights(word_weights_);
+    typename Weights::Cursor weights(word_weights_);
     const size_t length = symbols_[symbol].length;
     for (uint64_t i = begin; i < end; ++i) {
       if (i + kPrefetchDistance < end) {
         __builtin_prefetch(&slots_[arena_[i + kPrefetchDistance]]);
+        weights.prefetch(arena_[i + kPrefetchDistance]);
       }
       const Position position = arena_[i];
       occurrences_.push_back(
           {position, kBoundary, slots_[position + length], weights.at(position)});
+      self().prefetch(occurrences_.back().weight);
     }
   }
 
@@ -488,13 +492,14 @@ class MergeIndex : public MergeLearner::Engine {
     const auto right_length = static_cast<Position>(symbols_[right].length);
     const Position* list = arena_.data() + pair.list;
     uint32_t* slots = slots_.data();
-    typename PositionCounts<Position>::Cursor weights(word_weights_);
+    typename Weights::Cursor weights(word_weights_);
     for (uint64_t i = 0; i < std::min<uint64_t>(kPrefetchDistance, pair.list_size); ++i) {
       __builtin_prefetch(&slots[list[i]]);
     }
     for (uint64_t i = 0; i < pair.list_size; ++i) {
       if (i + kPrefetchDistance < pair.list_size) {
         __builtin_prefetch(&slots[list[i + kPrefetchDistance]]);
+        weights.prefetch(list[i + kPrefetchDistance]);
       }
       const Position position = list[i];
       if (slots[position] != left) continue;
@@ -507,6 +512,7 @@ class MergeIndex : public MergeLearner::Engine {
       const uint32_t before = slots[position - 1] & ~kInner;
       if (before == result && !occurrences_.empty()) occurrences_.back().right = result;
       occurrences_.push_back({position, before, slots[end], weights.at(position)});
+      self().prefetch(occurrences_.back().weight);
     }
   }
 
@@ -523,7 +529,7 @@ class MergeIndex : public MergeLearner::Engine {
   ZeroedArray<uint32_t> slots_;
   std::string text_;       // the bytes of the initial symbols, then of the slots
   size_t text_start_ = 0;  // of slot 0
-  PositionCounts<Position> word_weights_;
+  Weights word_weights_;
 
   std::vector<Symbol> symbols_;
   size_t symbol_bytes_ = 0;

@@ -22,9 +22,10 @@ namespace {
 
 // Position: an unsigned integer for the index of a slot.
 template <typename Position>
-class PositionEngine final
-    : public MergeIndex<PositionEngine<Position>, Position, PairTally, PairRecord> {
-  using Index = MergeIndex<PositionEngine, Position, PairTally, PairRecord>;
+class PositionEngine final : public MergeIndex<PositionEngine<Position>, Position, PairTally,
+                                               PairRecord, PositionCounts<Position>> {
+  using Index =
+      MergeIndex<PositionEngine, Position, PairTally, PairRecord, PositionCounts<Position>>;
   friend Index;
   using typename Index::Candidate;
 
@@ -224,6 +225,8 @@ class PositionEngine final
   }
 
   static void clear_tallies() {}
+
+  static void prefetch(int64_t) {}
 
   void add_if_frequent(uint32_t left, uint32_t right, PairTally& tally, uint64_t& next) {
     const uint64_t first_place = tally.list;

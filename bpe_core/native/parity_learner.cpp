@@ -17,7 +17,8 @@
 // one of the groups: each group has its own threshold, heap of candidates and end.
 //
 // Most words occur in few groups, and many in the same ones equally often. Words with equal counts
-// in all groups share one sparse vector, whose number is their weight.
+// in all groups share one sparse vector, whose place is their weight. Weights are in an array with
+// an entry for each position, since few words have the same.
 
 namespace bpe {
 
@@ -46,14 +47,40 @@ struct GroupCount {
   int64_t count;
 };
 
-// The distinct vectors of counts of words. Vector v is entries[begins[v], begins[v + 1]).
+// The distinct vectors of counts of words. The vector of weight w begins at entries[w], which has
+// the number of its entries in place of a group; they follow. Weights begin with 1.
 struct WordVectors {
-  std::vector<GroupCount> entries;
-  std::vector<size_t> begins = {0};
-  std::vector<int64_t> of_words;  // by word, the number of its vector and 1
+  std::vector<GroupCount> entries = {{0, 0}};
+  std::vector<int64_t> of_words;  // by word, its weight
 
-  const GroupCount* begin(size_t vector) const { return entries.data() + begins[vector]; }
-  const GroupCount* end(size_t vector) const { return entries.data() + begins[vector + 1]; }
+  const GroupCount* begin(int64_t weight) const { return &entries[static_cast<size_t>(weight)]; }
+};
+
+// The weight of the word at a position.
+template <typename Position>
+class PositionWeights {
+ public:
+  void add(Position begin, int64_t weight) {
+    finish(begin);
+    weights_.push_back(static_cast<uint32_t>(weight));
+  }
+
+  void finish(Position end) { weights_.resize(end, weights_.empty() ? 0 : weights_.back()); }
+
+  size_t memory_bytes() const { return allocated(weights_); }
+
+  class Cursor {
+   public:
+    explicit Cursor(const PositionWeights& weights) : weights_(weights.weights_.data()) {}
+    void prefetch(Position position) const { __builtin_prefetch(&weights_[position]); }
+    int64_t at(Position position) const { return weights_[position]; }
+
+   private:
+    const uint32_t* weights_;
+  };
+
+ private:
+  std::vector<uint32_t> weights_;
 };
 
 std::vector<int64_t> check_and_sum(const GroupedWords& words, size_t num_groups) {
@@ -79,8 +106,8 @@ std::vector<int64_t> check_and_sum(const GroupedWords& words, size_t num_groups)
   return sums;
 }
 
-// Numbers the vectors in ascending order of their sums, so that the words of the greatest numbers
-// are the most frequent.
+// Puts the vectors in ascending order of their sums, so that the words of the greatest weights are
+// the most frequent.
 WordVectors find_vectors(const GroupedWords& words, const std::vector<int64_t>& sums) {
   const auto hash = [&](size_t word) {
     uint64_t value = 0;
@@ -110,22 +137,27 @@ WordVectors find_vectors(const GroupedWords& words, const std::vector<int64_t>& 
                    [&](size_t a, size_t b) { return sums[firsts[a]] < sums[firsts[b]]; });
   WordVectors vectors;
   std::vector<int64_t> weights(firsts.size());
-  for (size_t place = 0; place < order.size(); ++place) {
-    const size_t word = firsts[order[place]];
-    weights[order[place]] = static_cast<int64_t>(place + 1);
-    for (int64_t k = words.begins[word]; k < words.begins[word + 1]; ++k) {
+  for (const size_t number : order) {
+    const size_t word = firsts[number];
+    const int64_t *first = words.begins + word, *end = first + 1;
+    weights[number] = static_cast<int64_t>(vectors.entries.size());
+    vectors.entries.push_back({static_cast<uint32_t>(*end - *first), 0});
+    for (int64_t k = *first; k < *end; ++k) {
       vectors.entries.push_back({static_cast<uint32_t>(words.groups[k]), words.counts[k]});
     }
-    vectors.begins.push_back(vectors.entries.size());
+  }
+  if (vectors.entries.size() > std::numeric_limits<uint32_t>::max()) {
+    throw std::overflow_error("more than 2^32 different counts of words in groups");
   }
   for (const size_t number : number_of) vectors.of_words.push_back(weights[number]);
   return vectors;
 }
 
 template <typename Position>
-class ParityEngine final
-    : public MergeIndex<ParityEngine<Position>, Position, GroupTally, GroupRecord> {
-  using Index = MergeIndex<ParityEngine, Position, GroupTally, GroupRecord>;
+class ParityEngine final : public MergeIndex<ParityEngine<Position>, Position, GroupTally,
+                                             GroupRecord, PositionWeights<Position>> {
+  using Index =
+      MergeIndex<ParityEngine, Position, GroupTally, GroupRecord, PositionWeights<Position>>;
   friend Index;
   using typename Index::Candidate;
   using typename Index::Occurrence;
@@ -199,7 +231,7 @@ class ParityEngine final
 
   size_t memory_bytes() const override {
     size_t bytes = Index::index_bytes() + allocated(vectors_of_words_.entries) +
-                   allocated(vectors_of_words_.begins) + allocated(tallies_) + allocated(vectors_);
+                   allocated(tallies_) + allocated(vectors_);
     for (const auto& heap : heaps_) bytes += allocated(heap);
     return bytes;
   }
@@ -207,12 +239,14 @@ class ParityEngine final
  private:
   template <class Visit>
   void for_entries(int64_t weight, Visit visit) const {
-    const auto vector = static_cast<size_t>(weight - 1);
-    const GroupCount* end = vectors_of_words_.end(vector);
-    for (const GroupCount* entry = vectors_of_words_.begin(vector); entry != end; ++entry) {
+    const GroupCount* vector = vectors_of_words_.begin(weight);
+    const GroupCount* end = vector + vector->group + 1;
+    for (const GroupCount* entry = vector + 1; entry != end; ++entry) {
       visit(entry->group, entry->count);
     }
   }
+
+  void prefetch(int64_t weight) const { __builtin_prefetch(vectors_of_words_.begin(weight)); }
 
   // Visits the counts to learn from.
   template <class Visit>
@@ -300,7 +334,7 @@ class ParityEngine final
   }
 
   bool is_any_pair_left() const {
-    typename PositionCounts<Position>::Cursor weights(word_weights_);
+    typename PositionWeights<Position>::Cursor weights(word_weights_);
     return any_pair_allowed([&](size_t position) {
       bool counts = false;
       for_counts(weights.at(static_cast<Position>(position)),
@@ -343,10 +377,10 @@ class ParityEngine final
   // ---- thresholds
 
   void begin(size_t wanted) {
-    // The mean count of the wanted merges. With a lower one, each group would have more candidates;
-    // with a higher one, the index would be built more often.
+    // Half the mean count of the wanted merges. With a lower one, each group would have more
+    // candidates; with a higher one, the index would be built more often.
     for (size_t group = 0; group < groups_ + (parity_.global_merges != 0); ++group) {
-      const double guess = totals_[group] / static_cast<double>(wanted);
+      const double guess = totals_[group] / static_cast<double>(wanted) / 2;
       thresholds_[group] = std::max(min_count_, static_cast<int64_t>(std::min(guess, 0x1p62)));
       if (totals_[group] == 0) thresholds_[group] = kNever;
     }
@@ -357,7 +391,7 @@ class ParityEngine final
     int64_t limit = kNever;
     while (thresholds_[group] > min_count_ && limit >= min_count_) {
       lower(group, limit);
-      // Groups that soon need a lower threshold get it from the same rebuild.
+      // Groups that need a lower threshold before long get it from the same rebuild.
       for (size_t other = 0; other <= groups_; ++other) {
         if (other != group && thresholds_[other] != kNever && is_nearly_used_up(other)) {
           lower(other, kNever);
@@ -376,7 +410,7 @@ class ParityEngine final
   }
 
   bool is_nearly_used_up(size_t group) const {
-    constexpr int64_t kNear = 2;
+    constexpr int64_t kNear = 8;
     return heaps_[group].empty() || heaps_[group].front().count / kNear < thresholds_[group];
   }
 

@@ -21,6 +21,7 @@ import numpy as np
 from bpe_core import PretokenCounts
 from bpe_core._native import scan_documents
 from bpe_core.count_groups import Group
+from bpe_core.counts import sum_counts
 from pipelines.accounting import DocumentTotals
 from pipelines.config.fingerprints import fingerprint
 from pipelines.console import progress
@@ -62,7 +63,7 @@ class Operation:
         return self.signs[min(number, len(self.signs) - 1)]
 
 
-MERGE: Final = Operation(name="merge", combine=lambda parts: reduce(add, parts))
+MERGE: Final = Operation(name="merge", combine=sum_counts)
 SUBTRACT: Final = Operation(
     name="subtract", combine=lambda parts: reduce(sub, parts), signs=(1, -1)
 )

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import add
 from typing import Final
 
 from bpe_core import PretokenCounts
+from bpe_core.counts import sum_counts
 from pipelines.counting.given import GivenCounts
 
 _ROWS_IN_MEMORY: Final = 1 << 19
@@ -42,7 +41,7 @@ def read_windows(
         bound = min(bounds)
         taken = [[rows for s in of_counts for rows in s.take(bound)] for of_counts in streams]
         yield [
-            reduce(add, parts) if parts else given.empty
+            sum_counts(parts) if parts else given.empty
             for given, parts in zip(counts, taken, strict=True)
         ]
 

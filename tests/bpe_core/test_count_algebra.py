@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from bpe_core import Group, PretokenCounts, count_pretokens, reference
 from bpe_core._native import scale_counts
+from bpe_core.counts import sum_counts
 from bpe_core.errors import BpeError, CountOverflowError, TrainingError
 
 INT64_MAX = 2**63 - 1
@@ -46,6 +49,25 @@ def test_a_sum_without_one_part_is_the_other(one: Grouped, other: Grouped, docum
     assume(len(kind_of(one) | kind_of(other)) < 2)
     a, b = counts_of(one, documents=documents), counts_of(other, documents=documents)
     assert (a + b) - b == a
+
+
+@given(
+    parts=st.lists(GROUPED, min_size=1, max_size=5),
+    documents=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_a_sum_of_several_counts_is_that_of_their_sums(
+    parts: list[Grouped], documents: list[bool]
+) -> None:
+    fields = {kind for grouped in parts for kind in kind_of(grouped)}
+    assume(len(fields) < 2)
+    counts = [
+        counts_of(grouped, documents=with_documents)
+        for grouped, with_documents in zip(parts, documents, strict=False)
+    ]
+    whole, by_steps = sum_counts(counts), reduce(add, counts)
+    assert whole == by_steps
+    assert whole.metadata == by_steps.metadata
+    assert whole.groups == by_steps.groups
 
 
 @given(counts=MAPPINGS, data=st.data())

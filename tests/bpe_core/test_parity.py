@@ -269,6 +269,12 @@ def test_counts_without_groups_are_refused() -> None:
         train_from_counts(counts, 258, parity=ParityRules())
 
 
+def test_too_many_groups_are_refused() -> None:
+    counts = grouped_counts([(b"ab", [1] * 1025)], [f"{i:04}" for i in range(1025)])
+    with pytest.raises(TrainingError, match="at most 1,024 groups, found 1,025"):
+        train_from_counts(counts, 258, parity=ParityRules())
+
+
 def test_counts_that_exceed_64_bits_together_are_refused() -> None:
     with pytest.raises((CountOverflowError, OverflowError), match="2\\^63"):
         learn([(b"ab", [2**62, 2**62])], 2, 1, ratios=[1, 1], tie_break="lexicographic")
