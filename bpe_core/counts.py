@@ -330,9 +330,14 @@ class PretokenCounts:
         wanted = np.array([source in (None, g[0]) and value in (None, g[1]) for g in self.groups])
         columns = self.group_columns()
         if columns is None or not wanted.any():
-            known = ", ".join(repr(tuple(group)) for group in self.groups[:12])
+            names = {"source": source, "value": value}
+            asked = " and ".join(f"{k} {v!r}" for k, v in names.items() if v is not None)
+            known = ", ".join(
+                repr(group.source if group.value is None else tuple(group))
+                for group in self.groups[:12]
+            )
             raise TrainingError(
-                f"counts: expected a group with source {source!r} and value {value!r}, found "
+                f"counts: expected a group with {asked or 'any source'}, found "
                 f"{known or 'counts that are not kept apart by group; count again'}"
             )
         left = columns.select(wanted[columns.groups])

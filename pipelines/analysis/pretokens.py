@@ -137,7 +137,7 @@ def read_row_groups(
     for shard in counts.shards:
         with _reading(directory, shard), open_parquet(directory, shard.name, shard.bytes) as file:
             check_counted_as_encoded(
-                model, PretokenCounts.from_mapping({}, footer_of(file)), "the tokenizer"
+                model, PretokenCounts.from_mapping({}, footer_of(file)), "tokenizer"
             )
             for number in range(file.num_row_groups):
                 add(file, number)

@@ -339,11 +339,14 @@ def _combine(
 
 def _parse_fraction(text: str) -> Fraction:
     try:
-        return Fraction(text)
+        factor = Fraction(text)
+        if factor < 0:
+            raise ValueError
+        return factor
     except (ValueError, ZeroDivisionError):
         raise ConfigError(
-            "The factor is not a number.",
-            expected="a number of at least 0, such as 0.3, 1/3 or 2",
+            "The factor is not a number of at least 0.",
+            expected="a number such as 0.3, 1/3 or 2",
             found=text,
             where="--by",
         ) from None

@@ -6,10 +6,11 @@ import json
 
 from bpe_core import PretokenCounts
 from bpe_core.counts import normalization_metadata
+from bpe_core.errors import TrainingError
 from pipelines.config import BuildConfig
 from pipelines.config.values import protocol_of
 from pipelines.counting.given import GivenCounts
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
@@ -26,15 +27,18 @@ def open_given_counts(config: BuildConfig, output: Output) -> GivenCounts:
     """Return the counts at `counts.path`.
 
     Raises:
-        ConfigError: They have no manifest.
+        ConfigError: They have no manifest, or were counted by other rules.
         InputError: There are no finished counts.
-        TrainingError: They were counted by other rules.
     """
     path = config.counts.path
     assert path is not None
     url = config.resolve(path)
     same_storage = protocol_of(url) == protocol_of(output.root.url)
-    given = GivenCounts.open(url, output.root.storage_options if same_storage else {})
+    try:
+        given = GivenCounts.open(url, output.root.storage_options if same_storage else {})
+    except InputError as error:  # counting by this configuration is refused, too
+        error.hint = "Change counts.path, or remove it to count the input."
+        raise
     if given.manifest is None:
         raise ConfigError(
             "Counts without a manifest cannot be trained from.",
@@ -49,7 +53,16 @@ def open_given_counts(config: BuildConfig, output: Output) -> GivenCounts:
         "special_tokens": json.dumps(tokenizer.special_tokens, ensure_ascii=False),
         **normalization_metadata(tokenizer.normalization_form, tokenizer.normalize_quotes),
     }
-    PretokenCounts.from_mapping({}, wanted) + given.empty  # refuses other rules by name
+    try:
+        PretokenCounts.from_mapping({}, wanted) + given.empty  # refuses other rules by name
+    except TrainingError as error:
+        raise ConfigError(
+            "The counts were counted by other rules than those of the configuration.",
+            expected="counts by the pattern, special tokens and normalization of `tokenizer`",
+            found=f"{error} (configuration and counts)",
+            where=f"counts.path: {given.url}",
+            hint="Change `tokenizer`, or give counts by its rules.",
+        ) from None
     return given
 
 

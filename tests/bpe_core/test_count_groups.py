@@ -91,7 +91,7 @@ def test_pruning_and_selecting_keep_the_groups_of_what_is_left(
 
 def test_selecting_an_unknown_group_names_the_known_ones() -> None:
     counts = counts_of({(b"x", Group("books")): (3, 1)})
-    with pytest.raises(TrainingError, match=r"source 'web' .* found \('books', None\)"):
+    with pytest.raises(TrainingError, match="with source 'web', found 'books'"):
         counts.select(source="web")
     with pytest.raises(TrainingError, match="not kept apart by group; count again"):
         PretokenCounts.from_mapping({b"x": 1}).select(source="web")

@@ -290,8 +290,11 @@ def test_bad_input_is_refused(corpora: Path, tmp_path: Path) -> None:
     cases: list[tuple[tuple[object, ...], str]] = [
         (("top", tmp_path), "There are no counts."),
         (("top", tmp_path / "no.parquet"), "no such file"),
-        (("scale", corpora / "a", "--by", "half", *output), "The factor is not a number."),
-        (("scale", corpora / "a", "--by", "-1", *output), "a number of at least 0"),
+        (("scale", corpora / "a", "--by", "half", *output), "The factor is not a number"),
+        (
+            ("scale", corpora / "a", "--by", "-1", *output),
+            "The factor is not a number of at least 0.",
+        ),
         (("filter", corpora / "a", "--script", "Klingon", *output), "a script of Unicode"),
         (("filter", corpora / "a", "--source", "web", *output), "not kept apart by group"),
         (("subtract", corpora / "a", corpora / "b", *output), "to subtract a part of the counts"),
@@ -383,9 +386,12 @@ def test_given_counts_that_do_not_fit_are_refused(corpora: Path, tmp_path: Path)
     for counts, command, problem in (
         ("sum", "count", "There is nothing to count."),
         ("no", "train", "There are no counts."),
+        ("no", "train", "Change counts.path, or remove it"),
         ("sum.parquet", "train", "Counts without a manifest cannot be trained from."),
     ):
         done = beam_bpe(command, train_config(tmp_path, "out", counts))
         assert (done.returncode > 0, problem in done.stderr) == (True, True), done.stderr
     done = beam_bpe("train", train_config(tmp_path, "out", "sum", pattern="cl100k"))
+    assert done.returncode == 2
     assert "found cl100k and gpt2" in done.stderr
+    assert "where: counts.path:" in done.stderr

@@ -443,7 +443,7 @@ def test_with_a_trained_tokenizer_the_choice_is_the_users(yaml_file: Path, tmp_p
         shown = str(caught.value)
         assert 'a.txt: not set → "' in shown
         assert "`beam-bpe add CONFIG`" in shown
-        assert "count CONFIG --restart" in shown
+        assert "count CONFIG --update" in shown
         assert "build CONFIG --restart" in shown
     assert states(tmp_path / "out") == before
 
