@@ -271,7 +271,8 @@ def sizes(
     """
     checked = _read(config)
     check_compares(checked.tokenizer, vocab_sizes)
-    count(checked, beam_args=beam_args, progress=progress)
+    if checked.counts.path is None:
+        count(checked, beam_args=beam_args, progress=progress)
     root = Directory(url=checked.output_path, storage_options=checked.output_storage_options)
     with shown_to_program(progress, "loading counts"):
         return compare_sizes(root, vocab_sizes, checked)

@@ -304,7 +304,8 @@ def open_counts(location: str, storage_options: Mapping[str, Any] | None = None)
             "There are no counts to evaluate on.",
             expected=f"an output with {COUNT.directory}/{MANIFEST}, or a file of counts",
             where=location,
-            hint="Count the corpus: `beam-bpe count CONFIG`; or evaluate on text: --text FILE.",
+            hint="Count the corpus: `beam-bpe count CONFIG`; or evaluate on text: --text FILE. An "
+            "output with counts.path has none: give that of the counts, and it by --with.",
         )
     return CountedText(partial(_read_shards, directory, manifest), location)
 

@@ -40,7 +40,7 @@ def find_counts(root: Directory) -> CountsManifest:
             found=f"no {COUNT.directory}/{MANIFEST}",
             where=root.url,
             hint="Count the corpus: `beam-bpe count CONFIG`; a build with tokenizer.path has no "
-            "counts.",
+            "counts, and one with counts.path uses those of another output.",
         )
     return manifest
 

@@ -19,7 +19,9 @@ from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifes
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
 from pipelines.manifest.records import load_sealed
 from pipelines.manifest.stage import COUNT, TRAIN, load_manifest
+from pipelines.stages.given_counts import counts_directory, read_given_manifest
 from pipelines.stages.learn import train_model, training_configuration
+from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import load_model
 
@@ -44,7 +46,13 @@ def compare_sizes(
         ConfigError: A size is not possible, or the tokenizer does not merge bytes.
         InputError: There are no counts, or no rules of training.
     """
-    counted = find_counts(root)
+    if config is not None and config.counts.path is not None:
+        output = Output(root=root, configured=None)
+        directory = counts_directory(config, output)
+        counted = read_given_manifest(config, output)
+    else:
+        directory = root / COUNT.directory
+        counted = find_counts(root)
     trained = _load_trained(root, counted)
     settings = _find_settings(root, trained) if config is None else config.tokenizer
     check_compares(settings, sizes)
@@ -62,11 +70,11 @@ def compare_sizes(
         )
     if model is None:
         selected = load_training_counts(
-            root / COUNT.directory, counted.to_json("shards", "fingerprint"), settings
+            directory, counted.to_json("shards", "fingerprint"), settings
         )
         model = _train(settings, selected, max(sizes))
     tokenizer = BPETokenizer.from_model(model)
-    counts = load_all_columns(root / COUNT.directory, counted)
+    counts = load_all_columns(directory, counted)
     return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
 
 
@@ -171,7 +179,7 @@ def _train(settings: TokenizerConfig, counts: TrainingCounts, size: int) -> Toke
 def _name_sources(counted: CountsManifest) -> str:
     """Return the names of the sources; a single one without a name is named by its files."""
     names = [
-        source["name"] or ", ".join(source["files"][:_FILES_SHOWN])
+        source["name"] or ", ".join(source.get("files", ["text"])[:_FILES_SHOWN])
         for source in counted.configured_sources
     ]
     return ", ".join(names)

@@ -395,3 +395,15 @@ def test_given_counts_that_do_not_fit_are_refused(corpora: Path, tmp_path: Path)
     assert done.returncode == 2
     assert "found cl100k and gpt2" in done.stderr
     assert "where: counts.path:" in done.stderr
+
+
+def test_sizes_are_compared_on_given_counts(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "data", tmp_path / "data")
+    run("merge", corpora / "a", "-o", tmp_path / "sum")
+    done = beam_bpe("sizes", train_config(tmp_path, "out", "sum"), "--vocab", "260,280", "--json")
+    assert done.returncode == 0, done.stderr
+    counted = PretokenCounts.load(tmp_path / "sum/counts")
+    text = sum(len(pretoken) * count for pretoken, count in counted.items())
+    sizes = json.loads(done.stdout)["sizes"]
+    assert [size["vocab_size"] for size in sizes] == [260, 280]
+    assert {source["bytes"] for size in sizes for source in size["sources"].values()} == {text}
