@@ -65,6 +65,7 @@ _READ_STREAMS: Final = {
     *("read_grpc_client_inputs", data_plane._LOGGER.name),
     *("read_state", "wait_until_finish_read"),
 }
+_RUNS_WORKER: Final = "run_worker_"  # reads the stream of instructions
 _STARTS_JOB_SERVERS: Final = Path(subprocess_server.__file__)
 _REPORTS_JOBS: Final = Path(portable_runner.__file__)
 _OF_PRISM: Final = PrismRunnerLogFilter()
@@ -241,7 +242,11 @@ def _is_end_of_stream(reader: str, error: BaseException | None) -> bool:
     one runs; Prism forgets a worker as soon as its job is done, and refuses streams that open after
     that.
     """
-    return reader in _READ_STREAMS and isinstance(error, grpc.RpcError)
+    if not isinstance(error, grpc.RpcError):
+        return False
+    return reader in _READ_STREAMS or (
+        reader.startswith(_RUNS_WORKER) and "closed" in str(error)  # not: could not be opened
+    )
 
 
 def _is_shown_of_beam(record: logging.LogRecord) -> bool:

@@ -287,6 +287,19 @@ def test_a_stream_of_state_that_an_engine_refuses_is_told_to_those_who_need_it_a
     assert len(shown) == 1
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_shown"), [("(Socket closed)", False), ("Connection refused", True)]
+)
+def test_a_worker_whose_engine_has_ended_shows_nothing(reason: str, is_shown: bool) -> None:
+    shown: list[Any] = []
+    thread = threading.Thread(name="run_worker_job-001[job]_ref_Environment_1")
+    error = grpc.RpcError(reason)
+    failures._thread_failed(
+        threading.ExceptHookArgs((type(error), error, None, thread)), shown.append
+    )
+    assert bool(shown) == is_shown
+
+
 class _Work(beam.DoFn):  # type: ignore[misc]
     def __init__(self, failing: int) -> None:
         self._failing = failing
