@@ -87,7 +87,7 @@ def _find_encoder(output: Location, largest: Location) -> Location:
 
 
 def _read_object(location: Location) -> dict[str, object]:
-    """Return the JSON object in a file; an empty one if there is none."""
+    """Return the JSON object in a file, or an empty one if it cannot be read."""
     try:
         value = json.loads(read_bytes(location))
     except (OSError, ValueError, RecursionError):

@@ -49,7 +49,7 @@ def open_subject(location: str, storage_options: Mapping[str, Any] | None = None
         storage_options: options of its file system.
 
     Raises:
-        ConfigError: there is none, or it is of a kind that cannot be analyzed.
+        ConfigError: no tokenizer is there, or it is of a kind that cannot be analyzed.
         InputError, OutputError: a file is damaged or cannot be read.
     """
     options = storage_options or {}

@@ -19,7 +19,7 @@ _KEYS = ("by", "temperature", "shares")
 class MixtureConfig(Section):
     """Proportions of groups of counts in training."""
 
-    # Names of groups may stand beside the keys.
+    # The section may contain names of groups besides its keys.
     model_config = ConfigDict(
         json_schema_extra={"additionalProperties": {"type": "number", "minimum": 0}}
     )

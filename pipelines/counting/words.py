@@ -87,7 +87,7 @@ def write_words(
 def _line_of(
     word: bytes, count: int, to: CountsFormat, scale: tuple[int, int], found: Words
 ) -> bytes | None:
-    """Return the line of a word, or note why there is none."""
+    """Return the line of a word, or record why the word cannot have one."""
     try:
         text = word.decode()
     except UnicodeDecodeError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pipelines.accounting import check_accounts
 from pipelines.config import BuildConfig
@@ -51,6 +51,9 @@ from pipelines.stages.submit import submit
 from pipelines.stages.summary import StageSummary
 from pipelines.storage.locks import OutputLock
 from pipelines.tasks.plan import Plan, plan_tasks
+
+if TYPE_CHECKING:
+    from pipelines.stages.pipelines import Steps
 
 _COPIED_AT_ONCE: Final = 8 << 20
 
@@ -134,7 +137,12 @@ def counting_plan(context: BuildContext) -> Plan:
 
 
 def count_works(
-    context: BuildContext, job: CountJob, works: Sequence[TaskWork], *, may_submit: bool = False
+    context: BuildContext,
+    job: CountJob,
+    works: Sequence[TaskWork],
+    *,
+    title: str = "counting",
+    submit_steps: Callable[[Steps], NoReturn] | None = None,
 ) -> StageResult:
     """Count the tasks that no commit contains, and merge the shards. Return metrics.
 
@@ -142,7 +150,8 @@ def count_works(
         context: Context of the command.
         job: Job that counts them.
         works: All tasks of the job.
-        may_submit: True if the job may be submitted, so that the command ends.
+        title: Name of the work, for the progress display.
+        submit_steps: Function that submits the job and ends the command; None if it must not be.
     """
     commits: list[str] = []
     done: set[int] = set()
@@ -156,9 +165,9 @@ def count_works(
         pipelines = context.pipelines
         left = [work for work in works if work.index not in done]
         steps = pipelines.count(left, job, commits)
-        if context.no_wait and may_submit:
-            submit(context, COUNT, steps, job)
-        measured = pipelines.run_tasks(steps, "counting", left, shards=job.shards)
+        if context.no_wait and submit_steps is not None:
+            submit_steps(steps)
+        measured = pipelines.run_tasks(steps, title, left, shards=job.shards)
     return StageResult(resumed=bool(commits), bytes=-bytes_before, measured=measured)
 
 
@@ -182,7 +191,9 @@ def _count_tasks(context: BuildContext, identity: Identity) -> tuple[CountsManif
     works = list_works(plan)
     fingerprint = identity.configuration_fingerprint
     job = count_job(config, output, plan, works, fingerprint, shards=inputs.shards)
-    result = count_works(context, job, works, may_submit=True)
+    result = count_works(
+        context, job, works, submit_steps=lambda steps: submit(context, COUNT, steps, job)
+    )
     manifest = CountsManifest.seal(
         identity.configuration,
         inputs=dict(identity.inputs),

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from bpe_core.formats import TOKENIZER_FILES
 from bpe_core.superwords import MOST_RUN_WORDS
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import tokenizer_configuration
-from pipelines.counting.commits import usable_commits
-from pipelines.counting.content import counts_content, shard_entries
+from pipelines.counting.content import counts_content
 from pipelines.errors import InputError, PipelineError
 from pipelines.manifest.models import CountsManifest, SuperwordsManifest, TokenizerContent
 from pipelines.manifest.names import RUN_FILES, RUNS
@@ -30,6 +30,8 @@ from pipelines.manifest.stage import (
     load_manifest,
 )
 from pipelines.stages.context import BuildContext
+from pipelines.stages.count import count_works
+from pipelines.stages.given_counts import counts_directory
 from pipelines.stages.jobs import list_works, superwords_job
 from pipelines.stages.learn import SCRATCH, SCRATCH_FILES, find_trained, keep_trained, learn
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
@@ -120,21 +122,13 @@ def _count_tasks(
         first.fingerprint,
         shards=inputs.shards,
     )
-    commits: list[str] = []
-    done: set[int] = set()
-    bytes_before = 0
-    for commit in usable_commits(job):
-        commits.append(commit.name)
-        done.update(commit.tasks)
-        bytes_before += commit.totals.all_bytes
-    measured = None
-    if shard_entries(job) is None:
-        pipelines = context.pipelines
-        left = [work for work in works if work.index not in done]
-        steps = pipelines.count(left, job, commits)
-        if context.no_wait:
-            submit(context, SUPERWORDS, steps)
-        measured = pipelines.run_tasks(steps, "counting superwords", left, shards=job.shards)
+    result = count_works(
+        context,
+        job,
+        works,
+        title="counting superwords",
+        submit_steps=lambda steps: submit(context, SUPERWORDS, steps),
+    )
     content = counts_content(job, config.input, inputs.planned_bytes)
     if content.corpus != counted.corpus:
         raise InputError(
@@ -153,10 +147,9 @@ def _count_tasks(
         tokenizer_files=first.files,
         **content.fields(),
     )
-    result = StageResult(
-        resumed=bool(commits),
-        bytes=manifest.totals.document_totals().all_bytes - bytes_before,
-        measured=measured,
+    result = replace(
+        result,
+        bytes=manifest.totals.document_totals().all_bytes + result.bytes,
         run={"limits": inputs.limits, "commits": inputs.commits, "tasks": len(works)},
     )
     return manifest, result
@@ -170,6 +163,7 @@ def _train_first_round(
     content = find_trained(directory, configuration, counted)
     if content is None:
         first = context.config.tokenizer.first_round
-        content = learn(first, context.output.counts, directory, counted, configuration)
+        counts = counts_directory(context.config, context.output)
+        content = learn(first, counts, directory, counted, configuration)
         keep_trained(directory, configuration, content)
     return content

@@ -39,6 +39,7 @@ from pipelines.stages.output import Output, remove_scratch
 from pipelines.stages.submit import submit
 from pipelines.stages.superwords import count_superwords
 from pipelines.stages.train_job import TrainJob
+from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
 
 
@@ -59,7 +60,7 @@ def train(context: BuildContext) -> TokenizerManifest:
         check_groups(context.config.tokenizer, counted.group_bytes, counts.url)
         started = time.monotonic()
         begin_stage(output.tokenizer, identity, commits=context.inputs.commits)
-        content, resumed = _train_where_configured(context, counted, configuration, runs)
+        content, resumed = _train_where_configured(context, counts, counted, configuration, runs)
         manifest = TokenizerManifest.seal(
             configuration, inputs=dict(identity.inputs), **content.fields()
         )
@@ -84,6 +85,7 @@ def discard_tokenizer(output: Output, lock: OutputLock) -> list[str]:
 
 def _train_where_configured(
     context: BuildContext,
+    counts: Directory,
     counted: CountsManifest,
     configuration: Mapping[str, Any],
     runs: SuperwordsManifest | None,
@@ -94,7 +96,6 @@ def _train_where_configured(
     if content is not None:
         return content, True
     if config.train_where == "launcher":
-        counts = counts_directory(context.config, output)
         second = None if runs is None else SecondRound(output.superwords, runs)
         content = learn(config, counts, output.tokenizer, counted, configuration, second)
         return content, False

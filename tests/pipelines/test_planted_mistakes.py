@@ -181,7 +181,7 @@ MISTAKES = {
         code=2,
         said=("input.files", 'Write a list: ["data/*.jsonl"].'),
     ),
-    "a share that is none": Mistake(
+    "a share that is not a number": Mistake(
         source=JSON,
         sections={"encode": {"max_reject_fraction": "few"}},
         code=2,

@@ -277,7 +277,7 @@ documents = st.lists(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=
 @pytest.mark.slow
 @given(documents, st.sampled_from([np.uint16, np.uint32]))
 def test_document_frequency(found: list[list[list[int]]], dtype: type) -> None:
-    """Of documents with several rows, added in any blocks."""
+    """Documents have several rows, which are added in blocks of any size."""
     counted, first, last = np.zeros(6, np.int64), np.full(6, -1, np.int64), np.full(6, -1, np.int64)
     number = 0
     for document, rows in enumerate(found):

@@ -169,7 +169,7 @@ def test_each_source_and_value_has_its_own_numbers() -> None:
 
 @pytest.mark.slow
 def test_each_source_and_value_has_the_tokens_of_its_own_documents(tmp_path: Path) -> None:
-    """Of two sources and of a field in their records."""
+    """Two sources, and a field of their records, are counted apart."""
     for name, start in (("web", 0), ("books", 5)):
         records = [
             {"text": text.decode(), **({"lang": ("de", "en")[i % 2]} if i else {})}

@@ -77,6 +77,15 @@ def test_a_build_learns_what_the_python_functions_learn(built: Path) -> None:
     assert any(token.count(b" ") > 1 for _, token in expected.model.tokens)
 
 
+def test_given_counts_make_the_same_superwords(built: Path) -> None:
+    train(values_of(built, "given", counts={"path": str(built / "out" / "counts")}))
+    fingerprints = {
+        BPETokenizer.load(built / output / "tokenizer").model.fingerprint
+        for output in ("out", "given")
+    }
+    assert len(fingerprints) == 1
+
+
 def test_a_finished_build_is_intact_and_not_repeated(built: Path) -> None:
     before = checksums(built / "out")
     assert not pipelines.verify(str(built / "out")).problems
