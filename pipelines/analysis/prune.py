@@ -19,9 +19,8 @@ from bpe_core.model import TokenizerModel
 from bpe_core.pruning import PrunedTokenizer, most_used_tokens, prune_tokenizer
 from bpe_core.short_repr import short_repr
 from pipelines.analysis.subjects import Subject
-from pipelines.analysis.token_uses import count_uses
+from pipelines.analysis.token_uses import count_uses, read_uses
 from pipelines.analysis.tokens import bytes_of_ids
-from pipelines.dataset.report import read_all_statistics
 from pipelines.errors import ConfigError, OutputError
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import save_tokenizer
@@ -152,9 +151,7 @@ def _check_destination(destination: Directory) -> None:
 def _find_uses(subject: Subject, model: TokenizerModel, *, by_counts: bool) -> NDArray[np.int64]:
     """Return the uses of the ordinary tokens in the token files, else by the counts."""
     if subject.dataset is not None and not by_counts:
-        vocabulary = Vocabulary(model)
-        uses = read_all_statistics(subject.dataset, vocabulary).all_uses()
-        return uses[vocabulary.rows_of(model.token_ids)]
+        return read_uses(subject.dataset, model)
     if subject.output is None or subject.counts is None:
         raise ConfigError(
             "It is not known how often the tokens are used.",

@@ -15,12 +15,10 @@ from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import make_pretoken_encoder
 from bpe_core.short_repr import short_repr
 from pipelines.analysis.subjects import Subject
-from pipelines.analysis.token_uses import count_uses
+from pipelines.analysis.token_uses import count_uses, read_uses
 from pipelines.analysis.tokens import bytes_of_ids, quote_token, token_to_json
 from pipelines.console.terminal import visible
-from pipelines.dataset.report import read_all_statistics
 from pipelines.errors import ConfigError
-from pipelines.tokenizers.vocabulary import Vocabulary
 
 __all__ = ["Suspect", "Suspects", "find_suspects"]
 
@@ -200,9 +198,7 @@ def _find_uses(
     if subject.dataset is None:
         missing.append("uses: there are neither counts nor token files")
         return None, (), nowhere
-    vocabulary = Vocabulary(model)
-    uses = read_all_statistics(subject.dataset, vocabulary).all_uses()
-    return uses[vocabulary.rows_of(model.token_ids)], (), nowhere
+    return read_uses(subject.dataset, model), (), nowhere
 
 
 def _merge_counts(model: TokenizerModel) -> NDArray[np.int64]:

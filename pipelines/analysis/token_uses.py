@@ -1,4 +1,4 @@
-"""Use of all tokens of a tokenizer by the counted text of an output."""
+"""Use of all tokens of a tokenizer by the counted text or the token files of an output."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from bpe_core.counts import PretokenCounts
 from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import make_pretoken_encoder
 from pipelines.analysis.pretokens import read_row_groups
+from pipelines.dataset.reading import TokenDataset
+from pipelines.dataset.report import read_all_statistics
 from pipelines.manifest.models import CountsManifest
 from pipelines.storage.directory import Directory
+from pipelines.tokenizers.vocabulary import Vocabulary
 
-__all__ = ["TokenUses", "count_uses"]
+__all__ = ["TokenUses", "count_uses", "read_uses"]
 
 # Sources whose uses are in memory at the same time.
 _SOURCES_AT_ONCE: Final = 32
@@ -39,6 +42,13 @@ class TokenUses:
     uses: NDArray[np.int64]
     sources: tuple[str, ...]
     only_source: NDArray[np.int64]
+
+
+def read_uses(dataset: TokenDataset, model: TokenizerModel) -> NDArray[np.int64]:
+    """Return the uses of the ordinary tokens in token files: int64[n], from their statistics."""
+    vocabulary = Vocabulary(model)
+    uses = read_all_statistics(dataset, vocabulary).all_uses()
+    return uses[vocabulary.rows_of(model.token_ids)]
 
 
 def count_uses(model: TokenizerModel, directory: Directory, counts: CountsManifest) -> TokenUses:

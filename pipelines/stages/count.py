@@ -38,7 +38,7 @@ from pipelines.manifest.stage import (
 )
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
-from pipelines.stages.given_counts import counts_directory, read_given_manifest
+from pipelines.stages.given_counts import open_given_counts
 from pipelines.stages.jobs import count_job, list_works
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
 from pipelines.stages.output import (
@@ -94,9 +94,9 @@ def _use_given(context: BuildContext) -> CountsManifest:
             found="counts.path, finished counts",
             hint="Run `beam-bpe train`, or remove counts.path.",
         )
-    manifest = read_given_manifest(context.config, context.output)
+    manifest, directory = open_given_counts(context.config, context.output)
     context.report.add_stage(StageSummary(name=COUNT.name, state="already finished"))
-    context.report.add_counts(manifest, counts_directory(context.config, context.output))
+    context.report.add_counts(manifest, directory)
     return manifest
 
 

@@ -20,11 +20,11 @@ def counts_directory(config: BuildConfig, output: Output) -> Directory:
     """Return the directory of the counts that a build trains from."""
     if config.counts.path is None:
         return output.counts
-    return open_given_counts(config, output).directory
+    return open_given_counts(config, output)[1]
 
 
-def open_given_counts(config: BuildConfig, output: Output) -> GivenCounts:
-    """Return the counts at `counts.path`.
+def open_given_counts(config: BuildConfig, output: Output) -> tuple[CountsManifest, Directory]:
+    """Return the manifest and the directory of the counts at `counts.path`.
 
     Raises:
         ConfigError: They have no manifest, or were counted by other rules.
@@ -63,11 +63,4 @@ def open_given_counts(config: BuildConfig, output: Output) -> GivenCounts:
             where=f"counts.path: {given.url}",
             hint="Change `tokenizer`, or give counts by its rules.",
         ) from None
-    return given
-
-
-def read_given_manifest(config: BuildConfig, output: Output) -> CountsManifest:
-    """Return the manifest of the counts at `counts.path`; see `open_given_counts`."""
-    manifest = open_given_counts(config, output).manifest
-    assert manifest is not None
-    return manifest
+    return given.manifest, given.directory

@@ -19,7 +19,7 @@ from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifes
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
 from pipelines.manifest.records import load_sealed
 from pipelines.manifest.stage import COUNT, TRAIN, load_manifest
-from pipelines.stages.given_counts import counts_directory, read_given_manifest
+from pipelines.stages.given_counts import open_given_counts
 from pipelines.stages.learn import train_model, training_configuration
 from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
@@ -48,8 +48,7 @@ def compare_sizes(
     """
     if config is not None and config.counts.path is not None:
         output = Output(root=root, configured=None)
-        directory = counts_directory(config, output)
-        counted = read_given_manifest(config, output)
+        counted, directory = open_given_counts(config, output)
     else:
         directory = root / COUNT.directory
         counted = find_counts(root)

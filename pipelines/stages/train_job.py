@@ -26,7 +26,7 @@ from pipelines.manifest.stage import (
     load_manifest,
     load_plan,
 )
-from pipelines.stages.given_counts import counts_directory, read_given_manifest
+from pipelines.stages.given_counts import counts_directory, open_given_counts
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
 from pipelines.stages.learn import find_trained, keep_trained, learn, training_configuration
 from pipelines.stages.output import Output
@@ -125,7 +125,7 @@ class TrainJob:
         if self.counting is not None:
             return counts_content(self.counting, self.config.input, self.planned_bytes)
         if self.config.counts.path is not None:
-            return read_given_manifest(self.config, output)
+            return open_given_counts(self.config, output)[0]
         counted = load_manifest(COUNT, output.counts)
         assert counted is not None, "counts are finished before training starts"
         return counted
