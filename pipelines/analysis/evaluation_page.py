@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
+from bpe_core.visible_text import visible
 from pipelines.analysis.evaluation import Evaluation
 from pipelines.analysis.evaluation_report import (
     Section,
@@ -13,7 +14,6 @@ from pipelines.analysis.evaluation_report import (
     list_details,
     list_sections,
 )
-from pipelines.console.terminal import visible
 
 __all__ = ["make_page"]
 
