@@ -92,9 +92,10 @@ def fetch_mermaid() -> Path:
     """Return the script of diagrams, from the npm registry if it is not here yet."""
     if not _SCRIPT_CACHE.exists():
         with urllib.request.urlopen(MERMAID_URL, timeout=60) as answer:
-            archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
-        member = archive.extractfile(MERMAID_MEMBER)
-        script = member.read() if member else b""
+            packed = io.BytesIO(answer.read())
+        with tarfile.open(fileobj=packed) as archive:
+            member = archive.extractfile(MERMAID_MEMBER)
+            script = member.read() if member else b""
         if (found := hashlib.sha256(script).hexdigest()) != MERMAID_SHA256:
             raise PluginError(
                 f"{MERMAID_URL}: expected {MERMAID_MEMBER} with SHA-256 {MERMAID_SHA256}, "
