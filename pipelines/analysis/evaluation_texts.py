@@ -22,7 +22,8 @@ from pipelines.dataset.record_tokens import RecordCount, advise_field, read_reco
 from pipelines.errors import ConfigError, InputError, shortened
 from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
-from pipelines.manifest.stage import COUNT, load_manifest
+from pipelines.manifest.stage import COUNT
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.readers.plain_files import find_files, read_blocks
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes

@@ -14,7 +14,8 @@ from pipelines.dataset.tokenizers import find_model
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
-from pipelines.manifest.stage import COUNT, load_manifest
+from pipelines.manifest.stage import COUNT
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.sources import is_published
 

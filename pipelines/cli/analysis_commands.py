@@ -169,12 +169,12 @@ def evaluate(
                 where="--html",
             )
         from pipelines.analysis.evaluation import evaluate as measure
-        from pipelines.analysis.evaluation_page import make_page
         from pipelines.analysis.evaluation_report import format_evaluation
         from pipelines.analysis.evaluation_sample import open_sample
         from pipelines.analysis.evaluation_texts import EvaluationText, open_counts, open_files
         from pipelines.dataset.tokenizers import find_model, open_tokenizer
         from pipelines.exports.export import read_storage_options
+        from pipelines.pages.evaluation import make_page
         from pipelines.tokenizers.files import make_tokenizer
 
         with display("reading tokenizers", brief=True):

@@ -31,7 +31,9 @@ from pipelines.counting.streams import read_windows
 from pipelines.errors import ConfigError, OutputError
 from pipelines.manifest.entries import GroupEntry, GroupName
 from pipelines.manifest.models import CountsManifest
-from pipelines.manifest.stage import COUNT, Identity, begin_stage, finish_stage, load_declaration
+from pipelines.manifest.stage import COUNT, Identity
+from pipelines.manifest.stage_records import load_declaration
+from pipelines.manifest.stage_writing import begin_stage, finish_stage
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
 

@@ -19,7 +19,8 @@ from pipelines.counting.shard_files import shard_name
 from pipelines.errors import DamagedOutputError, InputError
 from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST, SHARD_FILE
-from pipelines.manifest.stage import COUNT, load_manifest
+from pipelines.manifest.stage import COUNT
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 

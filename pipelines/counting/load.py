@@ -15,7 +15,8 @@ from pipelines.errors import InputError, TooLargeError
 from pipelines.manifest.entries import ShardRecord
 from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
-from pipelines.manifest.stage import COUNT, load_manifest
+from pipelines.manifest.stage import COUNT
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import listed_bytes
 

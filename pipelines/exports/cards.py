@@ -14,7 +14,8 @@ from pipelines.errors import PipelineError
 from pipelines.exports.records import ExportManifest
 from pipelines.manifest.models import ImportedManifest, TokensManifest
 from pipelines.manifest.run_record import RunRecord
-from pipelines.manifest.stage import ENCODE, IMPORT, load_manifest
+from pipelines.manifest.stage import ENCODE, IMPORT
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.storage.hub import Repository
 
 MARK: Final = "<!-- beam-bpe export -->"

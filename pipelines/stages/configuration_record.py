@@ -13,7 +13,8 @@ from pipelines.config.fingerprints import differences
 from pipelines.errors import shortened
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
 from pipelines.manifest.records import load_sealed, sealed
-from pipelines.manifest.stage import STAGES, may_contain_credentials
+from pipelines.manifest.stage import STAGES
+from pipelines.manifest.stage_writing import may_contain_credentials
 from pipelines.redaction import REDACTED
 from pipelines.storage.directory import Directory
 

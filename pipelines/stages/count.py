@@ -26,16 +26,9 @@ from pipelines.manifest.names import (
 )
 from pipelines.manifest.notes import KeptFile, KeptFiles
 from pipelines.manifest.run_record import StagePlan
-from pipelines.manifest.stage import (
-    COUNT,
-    Identity,
-    Remains,
-    begin_stage,
-    discard_stage,
-    finish_stage,
-    load_manifest,
-    load_plan,
-)
+from pipelines.manifest.stage import COUNT, Identity
+from pipelines.manifest.stage_records import Remains, load_manifest, load_plan
+from pipelines.manifest.stage_writing import begin_stage, discard_stage, finish_stage
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
 from pipelines.stages.given_counts import open_given_counts

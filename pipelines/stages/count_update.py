@@ -35,13 +35,10 @@ from pipelines.manifest.names import (
 )
 from pipelines.manifest.notes import CommitNote, KeptFiles
 from pipelines.manifest.run_record import RunRecord
-from pipelines.manifest.stage import (
-    COUNT,
-    Identity,
-    begin_stage,
-    find_input_changes,
-    load_manifest,
-)
+from pipelines.manifest.stage import COUNT, Identity
+from pipelines.manifest.stage_comparison import find_input_changes
+from pipelines.manifest.stage_records import load_manifest
+from pipelines.manifest.stage_writing import begin_stage
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import complete_update, count, count_works, keep_file_counts
 from pipelines.stages.jobs import count_job, list_works

@@ -16,16 +16,9 @@ from pipelines.manifest import generations
 from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.names import BASE, DOCUMENT_FREQUENCY, ENTRIES, ENTRY_FILES
-from pipelines.manifest.stage import (
-    COUNT,
-    ENCODE,
-    Identity,
-    Remains,
-    begin_stage,
-    discard_stage,
-    load_manifest,
-    load_plan,
-)
+from pipelines.manifest.stage import COUNT, ENCODE, Identity
+from pipelines.manifest.stage_records import Remains, load_manifest, load_plan
+from pipelines.manifest.stage_writing import begin_stage, discard_stage
 from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext

@@ -9,14 +9,9 @@ from pipelines.config.fingerprints import counts_configuration
 from pipelines.errors import InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest
 from pipelines.manifest.names import MANIFEST
-from pipelines.manifest.stage import (
-    COUNT,
-    ENCODE,
-    TRAIN,
-    Identity,
-    find_finished_manifest,
-    load_manifest,
-)
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Identity
+from pipelines.manifest.stage_comparison import find_finished_manifest
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.stages.context import BuildContext
 from pipelines.stages.inputs import Inputs
 from pipelines.stages.learn import training_configuration

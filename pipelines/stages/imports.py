@@ -18,16 +18,10 @@ from bpe_core.formats import TOKENIZER_FILES
 from bpe_core.formats.outline import Outline
 from pipelines.errors import DamagedOutputError
 from pipelines.manifest.models import ImportedManifest
-from pipelines.manifest.stage import (
-    ENCODE,
-    IMPORT,
-    Identity,
-    begin_stage,
-    discard_stage,
-    find_finished_manifest,
-    load_declaration,
-    load_manifest,
-)
+from pipelines.manifest.stage import ENCODE, IMPORT, Identity
+from pipelines.manifest.stage_comparison import find_finished_manifest
+from pipelines.manifest.stage_records import load_declaration, load_manifest
+from pipelines.manifest.stage_writing import begin_stage, discard_stage
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import check_affixes, encode_configuration, load_model
 from pipelines.stages.lifecycle import StageResult, find_finished, finish

@@ -11,9 +11,8 @@ from pipelines.accounting import planned_bytes_of_sources
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.stage import (
-    COUNT,
-    Stage,
+from pipelines.manifest.stage import COUNT, Stage
+from pipelines.manifest.stage_facts import (
     read_commits,
     read_limits,
     read_number_of_shards,

@@ -9,15 +9,10 @@ from typing import Any, TypeVar
 
 from pipelines.console import progress
 from pipelines.manifest.models import Manifest
-from pipelines.manifest.stage import (
-    Identity,
-    Stage,
-    find_finished_manifest,
-    finish_stage,
-    is_bound,
-    load_plan,
-    remove_remains,
-)
+from pipelines.manifest.stage import Identity, Stage
+from pipelines.manifest.stage_comparison import find_finished_manifest, is_bound
+from pipelines.manifest.stage_records import load_plan
+from pipelines.manifest.stage_writing import finish_stage, remove_remains
 from pipelines.metrics import Measured
 from pipelines.stages.configuration_record import write_configuration
 from pipelines.stages.context import BuildContext

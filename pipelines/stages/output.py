@@ -14,14 +14,8 @@ from pipelines.config.values import protocol_of
 from pipelines.manifest import generations
 from pipelines.manifest.models import CountsManifest, TokensManifest
 from pipelines.manifest.names import SIZES
-from pipelines.manifest.stage import (
-    COUNT,
-    ENCODE,
-    SUPERWORDS,
-    TRAIN,
-    Stage,
-    read_number_of_tasks,
-)
+from pipelines.manifest.stage import COUNT, ENCODE, SUPERWORDS, TRAIN, Stage
+from pipelines.manifest.stage_facts import read_number_of_tasks
 from pipelines.rejects.thresholds import check_bad_files, check_rejects
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import Guard, OutputLock

@@ -20,17 +20,9 @@ from pipelines.errors import ConfigError, DifferentConfigurationError, OutputErr
 from pipelines.manifest import generations
 from pipelines.manifest.models import Manifest, TokensManifest
 from pipelines.manifest.names import BASE, MANIFEST, PLAN, token_file_name
-from pipelines.manifest.stage import (
-    COUNT,
-    ENCODE,
-    SUPERWORDS,
-    TRAIN,
-    Identity,
-    Stage,
-    find_finished_manifest,
-    load_declaration,
-    load_manifest,
-)
+from pipelines.manifest.stage import COUNT, ENCODE, SUPERWORDS, TRAIN, Identity, Stage
+from pipelines.manifest.stage_comparison import find_finished_manifest
+from pipelines.manifest.stage_records import load_declaration, load_manifest
 from pipelines.stages.estimates import Estimate
 from pipelines.stages.growth import find_former_training
 from pipelines.stages.imports import load_encoder, outline_encoder

@@ -14,7 +14,8 @@ from pipelines.console import progress
 from pipelines.console.displays import format_seconds
 from pipelines.console.units import format_bytes
 from pipelines.errors import PipelineError
-from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, load_manifest
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.probing.checks import Checks
 from pipelines.probing.samples import read_samples
 from pipelines.readers.kept_columns import find_kept_columns

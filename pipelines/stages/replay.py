@@ -12,12 +12,9 @@ from pipelines.console import progress
 from pipelines.dataset.reading import TokenDataset
 from pipelines.manifest.models import TokensManifest
 from pipelines.manifest.run_record import RunRecord
-from pipelines.manifest.stage import (
-    ENCODE,
-    Identity,
-    check_replayable,
-    load_dataset,
-)
+from pipelines.manifest.stage import ENCODE, Identity
+from pipelines.manifest.stage_comparison import check_replayable
+from pipelines.manifest.stage_records import load_dataset
 from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.replay.job import ExistingDataset, Job
 from pipelines.replay.plan import Replay

@@ -18,7 +18,8 @@ from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
 from pipelines.manifest.records import load_sealed
-from pipelines.manifest.stage import COUNT, TRAIN, load_manifest
+from pipelines.manifest.stage import COUNT, TRAIN
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.stages.given_counts import open_given_counts
 from pipelines.stages.learn import train_model, training_configuration
 from pipelines.stages.output import Output

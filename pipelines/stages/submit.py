@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipelines.counting.jobs import CountJob
-from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage, load_manifest
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Stage
+from pipelines.manifest.stage_records import load_manifest
 from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.stages.context import BuildContext, Submitted
 from pipelines.stages.jobs import list_works

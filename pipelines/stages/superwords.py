@@ -20,15 +20,10 @@ from pipelines.counting.content import counts_content
 from pipelines.errors import InputError, PipelineError
 from pipelines.manifest.models import CountsManifest, SuperwordsManifest, TokenizerContent
 from pipelines.manifest.names import RUN_FILES, RUNS
-from pipelines.manifest.stage import (
-    COUNT,
-    SUPERWORDS,
-    Identity,
-    begin_stage,
-    discard_stage,
-    find_finished_manifest,
-    load_manifest,
-)
+from pipelines.manifest.stage import COUNT, SUPERWORDS, Identity
+from pipelines.manifest.stage_comparison import find_finished_manifest
+from pipelines.manifest.stage_records import load_manifest
+from pipelines.manifest.stage_writing import begin_stage, discard_stage
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count_works
 from pipelines.stages.given_counts import counts_directory

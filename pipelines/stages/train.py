@@ -16,13 +16,9 @@ from pipelines.manifest.models import (
     TokenizerManifest,
 )
 from pipelines.manifest.names import SIZES
-from pipelines.manifest.stage import (
-    TRAIN,
-    Identity,
-    Remains,
-    begin_stage,
-    discard_stage,
-)
+from pipelines.manifest.stage import TRAIN, Identity
+from pipelines.manifest.stage_records import Remains
+from pipelines.manifest.stage_writing import begin_stage, discard_stage
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count
 from pipelines.stages.given_counts import counts_directory

@@ -15,17 +15,10 @@ from pipelines.counting.jobs import CountJob
 from pipelines.manifest.models import CountsContent, Manifest, TokenizerContent
 from pipelines.manifest.names import BASE
 from pipelines.manifest.run_record import StagePlan
-from pipelines.manifest.stage import (
-    COUNT,
-    ENCODE,
-    TRAIN,
-    Identity,
-    Stage,
-    begin_stage,
-    find_finished_manifest,
-    load_manifest,
-    load_plan,
-)
+from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Identity, Stage
+from pipelines.manifest.stage_comparison import find_finished_manifest
+from pipelines.manifest.stage_records import load_manifest, load_plan
+from pipelines.manifest.stage_writing import begin_stage
 from pipelines.stages.given_counts import counts_directory, open_given_counts
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
 from pipelines.stages.learn import find_trained, keep_trained, learn, training_configuration

@@ -4,7 +4,7 @@ import importlib.util
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peer_normalization import normalizes_alike
 from profiles import seldom, share, times
 
 from bpe_core import (
@@ -564,29 +565,17 @@ def test_each_rule_decides_what_is_merged(
 # ---- Hugging Face
 
 
-def unknown_to_the_library(characters: Iterable[str]) -> frozenset[str]:
-    """Those newer than the library's tables, which are of Unicode 9."""
-    normalizers = pytest.importorskip("tokenizers").normalizers
-    nfkc, ours = normalizers.NFKC(), Normalizer("nfkc")
-    found = set()
-    for c in characters:
-        for text in (c, f"a\u0315{c}\u0300", f"a\u0334{c}", unicodedata2.normalize("NFD", c)):
-            if nfkc.normalize_str(text) != ours.normalize(text.encode()).decode():
-                found |= {c, unicodedata2.normalize("NFD", c)[0]}
-    return frozenset(found)
-
-
 @cache
 def known_to_the_library() -> list[str]:
     active = active_characters()
-    unknown = unknown_to_the_library(set(active))
-    return [c for c in active if c not in unknown]
+    return [c for c in active if normalizes_alike(c)]
 
 
 @pytest.mark.nightly
 def test_the_characters_that_the_library_does_not_know_are_as_many_as_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "normalization.md").read_text("utf-8")
-    unknown = unknown_to_the_library(map(chr, EVERYTHING))
+    newer = [c for c in map(chr, EVERYTHING) if not normalizes_alike(c)]
+    unknown = {*newer, *(unicodedata2.normalize("NFD", c)[0] for c in newer)}
     assert f"{len(unknown)} characters" in page
     assert min(map(ord, unknown)) == 0x7FD
 

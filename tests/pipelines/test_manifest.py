@@ -13,9 +13,11 @@ from build_support import checksums, states
 from pipelines import accounting
 from pipelines.console.units import format_bytes
 from pipelines.errors import DifferentConfigurationError, OutputError
-from pipelines.manifest import stage as manifest
 from pipelines.manifest.models import Manifest
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Identity, Stage
+from pipelines.manifest.stage_comparison import find_finished_manifest, is_bound
+from pipelines.manifest.stage_records import load_plan
+from pipelines.manifest.stage_writing import begin_stage, discard_stage, finish_stage
 from pipelines.storage.directory import Directory
 
 IDENTITY = Identity(
@@ -98,28 +100,28 @@ def manifest_of(stage: Stage[Any], identity: Identity = IDENTITY, **fields: Any)
 def finished(
     directory: Directory, identity: Identity = IDENTITY, stage: Stage[Any] = STAGE
 ) -> Manifest:
-    manifest.begin_stage(directory, identity)
+    begin_stage(directory, identity)
     directory.write_bytes("part-1", b"12345")
     made = manifest_of(stage, identity)
-    manifest.finish_stage(stage, directory, identity, made, FACTS)
+    finish_stage(stage, directory, identity, made, FACTS)
     return made
 
 
 def test_a_directory_that_is_not_there_or_empty_is_not_begun(directory: Directory) -> None:
-    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
+    assert find_finished_manifest(STAGE, directory, IDENTITY) is None
     directory.create()
-    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
+    assert find_finished_manifest(STAGE, directory, IDENTITY) is None
 
 
 def test_a_stage_that_has_begun_can_go_on(directory: Directory) -> None:
-    manifest.begin_stage(directory, IDENTITY)
+    begin_stage(directory, IDENTITY)
     directory.write_bytes("part-1", b"")
-    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
+    assert find_finished_manifest(STAGE, directory, IDENTITY) is None
 
 
 def test_a_finished_stage_gives_its_manifest(directory: Directory) -> None:
     made = finished(directory)
-    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) == made
+    assert find_finished_manifest(STAGE, directory, IDENTITY) == made
     assert set(directory.sizes()) == {"manifest.json", "run.json", "part-1"}
     assert made.input_sizes == {"x.txt": (5,), "y.txt": (6,)}
     assert "seconds" not in made.to_json()
@@ -153,14 +155,14 @@ def test_another_configuration_or_other_inputs_stop_and_show_what_differs(
     state: str, change: dict[str, Any], shown: str, directory: Directory
 ) -> None:
     if state == "begun":
-        manifest.begin_stage(directory, IDENTITY)
+        begin_stage(directory, IDENTITY)
         finish_a_task(directory, documents=1)
     else:
         finished(directory)
     before = states(Path(directory.url))
     stage = COUNT if state == "begun" else STAGE
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.find_finished_manifest(stage, directory, replace(IDENTITY, **change))
+        find_finished_manifest(stage, directory, replace(IDENTITY, **change))
     assert shown in str(error.value)
     assert directory.url in str(error.value)
     assert "--restart" in str(error.value)
@@ -186,32 +188,32 @@ def finish_a_task(directory: Directory, documents: int) -> None:
 def test_a_stage_that_has_finished_no_document_may_begin_again_otherwise(
     tasks: int, directory: Directory
 ) -> None:
-    manifest.begin_stage(directory, IDENTITY)
+    begin_stage(directory, IDENTITY)
     for _ in range(tasks):
         finish_a_task(directory, documents=0)
     other = replace(IDENTITY, configuration={"a": {"b": 2}})
-    assert manifest.find_finished_manifest(COUNT, directory, other) is None
-    plan = manifest.load_plan(COUNT, directory)
+    assert find_finished_manifest(COUNT, directory, other) is None
+    plan = load_plan(COUNT, directory)
     assert plan is not None
-    assert manifest.is_bound(COUNT, directory, plan, IDENTITY)
-    assert not manifest.is_bound(COUNT, directory, plan, other)
+    assert is_bound(COUNT, directory, plan, IDENTITY)
+    assert not is_bound(COUNT, directory, plan, other)
 
 
 def test_an_output_of_another_version_is_left_alone(directory: Directory) -> None:
     made = finished(directory)
     directory.write_json("manifest.json", {**made.to_json(), "format": 1})
     with pytest.raises(DifferentConfigurationError, match="another version") as error:
-        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
+        find_finished_manifest(STAGE, directory, IDENTITY)
     assert "format 1" in str(error.value)
 
 
 def test_inputs_may_be_listed_with_what_became_of_them(directory: Directory) -> None:
     made = finished(directory, stage=ENCODE)
-    found = manifest.find_finished_manifest(ENCODE, directory, IDENTITY)
+    found = find_finished_manifest(ENCODE, directory, IDENTITY)
     assert found == made
     changed = replace(IDENTITY, inputs={**IDENTITY.inputs, "y.txt": 7})
     with pytest.raises(DifferentConfigurationError, match='"6 bytes" → "7 bytes"'):
-        manifest.find_finished_manifest(ENCODE, directory, changed)
+        find_finished_manifest(ENCODE, directory, changed)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_damaged_records_are_named(
     finished(directory, stage=ENCODE)
     if name == "_plan.json":
         directory.remove("manifest.json")
-        manifest.begin_stage(directory, IDENTITY)
+        begin_stage(directory, IDENTITY)
     directory.write_json(name, {**(directory.read_json(name) or {}), **change})
     check_damaged(directory, name, shown)
 
@@ -248,7 +250,7 @@ def test_records_that_are_not_json_objects_are_named(
 
 def check_damaged(directory: Directory, name: str, shown: str) -> None:
     with pytest.raises(OutputError, match="damaged") as error:
-        manifest.find_finished_manifest(ENCODE, directory, IDENTITY)
+        find_finished_manifest(ENCODE, directory, IDENTITY)
     assert f"found: {shown}" in str(error.value)
     assert directory.path(name) in str(error.value)
     assert "`beam-bpe encode CONFIG --restart`" in str(error.value)
@@ -258,7 +260,7 @@ def test_many_differences_are_shown_in_part(directory: Directory) -> None:
     finished(directory)
     inputs = {f"{i}.txt": 1 for i in range(50)}
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, inputs=inputs))
+        find_finished_manifest(STAGE, directory, replace(IDENTITY, inputs=inputs))
     assert "and 40 more" in str(error.value)
 
 
@@ -268,7 +270,7 @@ def test_many_differences_are_shown_in_part(directory: Directory) -> None:
 def test_files_that_no_build_wrote_are_refused(name: str, text: str, directory: Directory) -> None:
     directory.write_bytes(name, text.encode())
     with pytest.raises(OutputError, match="no build of this tool wrote") as error:
-        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
+        find_finished_manifest(STAGE, directory, IDENTITY)
     assert name in str(error.value)
 
 
@@ -279,7 +281,7 @@ def test_a_finished_stage_with_a_file_missing_or_cut_short_is_not_finished_quiet
     finished(directory)
     damage(Path(directory.path("part-1")))
     with pytest.raises(OutputError) as error:
-        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
+        find_finished_manifest(STAGE, directory, IDENTITY)
     assert "part-1" in str(error.value)
     assert "--restart" in str(error.value)
 
@@ -295,14 +297,14 @@ def test_finishing_removes_what_killed_writers_left(directory: Directory) -> Non
 
 
 def discard(directory: Directory) -> None:
-    manifest.discard_stage(STAGE, directory, OURS)
+    discard_stage(STAGE, directory, OURS)
 
 
 @pytest.mark.parametrize("state", ["begun", "finished"])
 def test_discarding_removes_what_builds_wrote_and_nothing_else(
     state: str, directory: Directory
 ) -> None:
-    manifest.begin_stage(directory, IDENTITY)
+    begin_stage(directory, IDENTITY)
     directory.write_bytes("part-1", b"12345")
     if state == "finished":
         finished(directory)
@@ -322,9 +324,9 @@ def test_after_discarding_another_configuration_can_begin_beside_foreign_files(
     directory.write_bytes("notes.txt", b"mine")
     discard(directory)
     other = replace(IDENTITY, configuration={"other": 1})
-    assert manifest.find_finished_manifest(STAGE, directory, other) is None
+    assert find_finished_manifest(STAGE, directory, other) is None
     finished(directory, other)
-    assert manifest.find_finished_manifest(STAGE, directory, other) is not None
+    assert find_finished_manifest(STAGE, directory, other) is not None
     assert set(directory.sizes()) == {"manifest.json", "run.json", "notes.txt", "part-1"}
 
 
@@ -335,7 +337,7 @@ def test_nothing_is_discarded_where_no_build_has_been(directory: Directory) -> N
     discard(directory)
     assert states(Path(directory.url)) == before
     with pytest.raises(OutputError):
-        manifest.find_finished_manifest(STAGE, directory, IDENTITY)
+        find_finished_manifest(STAGE, directory, IDENTITY)
 
 
 def test_an_interrupted_discard_still_says_what_the_rest_is_of(
@@ -349,9 +351,9 @@ def test_an_interrupted_discard_still_says_what_the_rest_is_of(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Directory, "remove_leftovers", fail)
         discard(directory)
-    assert manifest.find_finished_manifest(STAGE, directory, IDENTITY) is None
+    assert find_finished_manifest(STAGE, directory, IDENTITY) is None
     with pytest.raises(DifferentConfigurationError):
-        manifest.find_finished_manifest(STAGE, directory, replace(IDENTITY, configuration={}))
+        find_finished_manifest(STAGE, directory, replace(IDENTITY, configuration={}))
     discard(directory)
     assert set(directory.sizes()) == {"_plan.json"}
 
@@ -376,7 +378,7 @@ def test_a_refusal_names_the_commands_that_mend_it(
     finished(directory, stage=stage)
     other = replace(IDENTITY, configuration={})
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.find_finished_manifest(stage, directory, other, command=command)
+        find_finished_manifest(stage, directory, other, command=command)
     assert advice in str(error.value).replace("beam-bpe ", "")
 
 
@@ -387,7 +389,7 @@ def test_a_refusal_names_what_is_kept_and_how_much_is_removed(tmp_path: Path) ->
     sizes = [sum((output / s.directory).sizes().values()) for s in (TRAIN, ENCODE)]
     other = replace(IDENTITY, configuration={})
     with pytest.raises(DifferentConfigurationError) as error:
-        manifest.find_finished_manifest(TRAIN, output / "tokenizer", other, command="build")
+        find_finished_manifest(TRAIN, output / "tokenizer", other, command="build")
     assert str(error.value).endswith(
         "redo this stage and keep the counts: `beam-bpe train CONFIG --restart`, then `beam-bpe "
         f"encode CONFIG --restart` (removes tokenizer/, {format_bytes(sizes[0])}; tokens/, "

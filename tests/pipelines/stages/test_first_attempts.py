@@ -13,7 +13,10 @@ from build_support import checksums, command, config_for, some_text, write_corpu
 from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.errors import DifferentConfigurationError, InputError, PipelineError
-from pipelines.manifest import stage
+from pipelines.manifest import stage_facts
+from pipelines.manifest.stage import Identity
+from pipelines.manifest.stage_facts import read_commits, read_limits
+from pipelines.manifest.stage_writing import begin_stage
 from pipelines.stages import lifecycle
 from pipelines.storage.directory import Directory
 from pipelines.verification.verify import verify
@@ -126,11 +129,11 @@ def test_notes_of_workers_are_read_only_for_facts_that_they_bind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = []
-    monkeypatch.setattr(stage, "has_finished_work", lambda *a: listed.append(a) or True)
+    monkeypatch.setattr(stage_facts, "has_finished_work", lambda *a: listed.append(a) or True)
     output = Directory(url=str(tmp_path))
-    identity = stage.Identity(configuration={}, inputs={}, marks={})
-    stage.begin_stage(output / "counts", identity)
-    assert (stage.read_limits(output), stage.read_commits(output), listed) == ({}, {}, [])
-    stage.begin_stage(output / "tokens", identity, commits={"hf://datasets/a/b": "0"})
-    assert stage.read_commits(output) == {"hf://datasets/a/b": "0"}
+    identity = Identity(configuration={}, inputs={}, marks={})
+    begin_stage(output / "counts", identity)
+    assert (read_limits(output), read_commits(output), listed) == ({}, {}, [])
+    begin_stage(output / "tokens", identity, commits={"hf://datasets/a/b": "0"})
+    assert read_commits(output) == {"hf://datasets/a/b": "0"}
     assert len(listed) == 1
