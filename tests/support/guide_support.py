@@ -1,4 +1,4 @@
-"""Pages that are run: commands, files and Python of a page, in the order in which a reader has them.
+"""Pages that are run: commands, files and Python of a page, in a reader's order.
 
 Of the fenced blocks of a page,
 
@@ -92,6 +92,8 @@ class Page:
                 file.write_text(block.code, "utf-8")
                 if block.language == "yaml":
                     _check_configuration(file)
+                else:
+                    compile(block.code, place, "exec")
             elif block.language == "console":
                 for line, output in block.commands:
                     self.run_line(line, output, place)
@@ -117,7 +119,9 @@ class Page:
             )  # fmt: skip
         printed = (done.stdout + done.stderr).replace(str(self.directory), "…")
         failed = (
-            done.returncode != 0 and "error:" not in (output or "") and "problem" not in (output or "")
+            done.returncode != 0
+            and "error:" not in (output or "")
+            and "problem" not in (output or "")
         )
         assert not failed, f"{place}: {line}\n{printed}"
         if output is not None:
@@ -167,4 +171,3 @@ def _comparable(text: str) -> list[str]:
     for pattern, replacement in _MEASURED:
         text = pattern.sub(replacement, text)
     return [line.rstrip() for line in text.strip("\n").split("\n")]
-
