@@ -28,7 +28,7 @@ from pipelines.config import load_config
 from pipelines.rejects.reasons import REASONS
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 README = ROOT / "README.md"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 GUIDE = ROOT / "docs" / "choosing-a-tokenizer.md"
