@@ -160,10 +160,9 @@ def test_pages_have_the_same_elements_as_in_the_repository(site: Path) -> None:
     }
     reader = MarkdownIt("commonmark", {"html": True}).enable("table")
     for uri, source in {**docs, **outside}.items():
-        address = "index.html" if uri == "index.md" else f"{uri.removesuffix('.md')}/index.html"
-        [article] = re.findall(
-            r"<article[^>]*>(.*?)</article>", (site / address).read_text("utf-8"), re.DOTALL
-        )
+        folder = uri.removesuffix(".md").removesuffix("index")
+        html = (site / folder / "index.html").read_text("utf-8")
+        [article] = re.findall(r"<article[^>]*>(.*?)</article>", html, re.DOTALL)
         expected = elements_of(reader.render(source.read_text("utf-8")))
         assert elements_of(article) == expected, source
 
