@@ -28,7 +28,7 @@ from pipelines.config import load_config
 from pipelines.rejects.reasons import REASONS
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 README = ROOT / "README.md"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 GUIDE = ROOT / "docs" / "choosing-a-tokenizer.md"
@@ -48,6 +48,7 @@ RUNNABLE = [
             "errors",
             "evaluating",
             "exporting",
+            "how-it-works",
             "input-forms",
             "inspecting",
             "loading",
@@ -169,6 +170,15 @@ def test_files_that_are_named_exist(path: Path) -> None:
         assert (ROOT / name).exists() or (ROOT / "bpe_core" / name).exists(), name
 
 
+def test_tests_that_prove_a_guarantee_exist() -> None:
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+    )
+    assert len(named) > 50
+    for file, test in named:
+        assert f"\ndef {test}(" in (ROOT / file).read_text("utf-8"), f"{file}::{test}"
+
+
 def test_make_has_every_target_that_is_named() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     for path in DOCUMENTS:
@@ -195,7 +205,8 @@ def test_commands_are_understood() -> None:
 
 
 def test_commands_that_are_shown_with_their_output_print_it() -> None:
-    check_shown_output([path for path in DOCUMENTS if path != GUIDE], ROOT)
+    pages_of_test_guides = {ROOT / "docs" / "tutorial.md", *ROOT.glob("docs/guides/*.md")}
+    check_shown_output(sorted({*DOCUMENTS} - {GUIDE} - pages_of_test_guides), ROOT)
 
 
 @pytest.mark.slow
