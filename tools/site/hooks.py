@@ -10,6 +10,7 @@ import tarfile
 import urllib.request
 from pathlib import Path
 
+import code_pages
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -26,8 +27,16 @@ PAGES = {
     "examples/README.md": "examples.md",
     "benchmarks/README.md": "benchmarks.md",
 }
+# Their tables need the room of the navigation.
+WIDE_PAGES = {"benchmarks.md"}
+# Pages that are made from the code.
+CODE_PAGES = {
+    "reference/commands.md": code_pages.render_commands,
+    "reference/messages.md": code_pages.render_messages,
+}
 # The theme would load Mermaid from a CDN if no script had defined it.
 MERMAID = "assets/javascripts/mermaid.js"
+DIAGRAMS = "assets/javascripts/diagrams.js"
 MERMAID_URL = "https://registry.npmjs.org/@mermaid-js/tiny/-/tiny-11.17.2.tgz"
 MERMAID_MEMBER = "package/dist/mermaid.tiny.js"
 MERMAID_SHA256 = "7a644017d37f93c8359790884e6b67fb1f747c78eb20475952404bd87190a3f8"
@@ -38,6 +47,7 @@ _FENCED_OR_LINK = re.compile(
     r"|(?<=\]\()(?P<target>[^)\s#]+)(?P<anchor>(?:#[^)\s]*)?)(?=\))",
     re.MULTILINE | re.DOTALL,
 )
+_COMMANDS = re.compile(r"\A```console\n(?!\$ )")
 _BUNDLE = re.compile(r'(?=<script src="[^"]*assets/javascripts/bundle\.)')
 
 
@@ -49,18 +59,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         page = File.generated(config, uri, abs_src_path=str(ROOT / path))
         page.edit_uri = path
         files.append(page)
+    for uri, render in CODE_PAGES.items():
+        files.append(File.generated(config, uri, content=render()))
     files.append(File.generated(config, MERMAID, abs_src_path=str(fetch_mermaid())))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point relative links of the repository to pages of the site, or to the repository online."""
+    """Convert Markdown of the repository to that of the site.
+
+    Relative links lead to pages of the site, or to the repository online. Console blocks without
+    output are highlighted as commands.
+    """
+    if page.file.src_uri in CODE_PAGES:
+        return markdown
+    if page.file.src_uri in WIDE_PAGES:
+        page.meta["hide"] = ["navigation"]
     ours = {uri: path for path, uri in PAGES.items()}
     uri = page.file.src_uri
     folder = posixpath.dirname(ours.get(uri, f"docs/{uri}"))
     repository = config.extra["repository"]
     return _FENCED_OR_LINK.sub(
-        lambda found: found[0] if found["fence"] else convert_link(found, folder, uri, repository),
+        lambda found: (
+            _COMMANDS.sub("```bash\n", found[0])
+            if found["fence"]
+            else convert_link(found, folder, uri, repository)
+        ),
         markdown,
     )
 
@@ -69,8 +93,9 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Load the script of diagrams on pages that have one."""
     if '<pre class="mermaid">' not in output:
         return output
-    url = get_relative_url(MERMAID, page.url)
-    return _BUNDLE.sub(f'<script src="{url}"></script>', output, count=1)
+    urls = [get_relative_url(script, page.url) for script in (MERMAID, DIAGRAMS)]
+    scripts = "".join(f'<script src="{url}"></script>' for url in urls)
+    return _BUNDLE.sub(scripts, output, count=1)
 
 
 def convert_link(link: re.Match[str], folder: str, uri: str, repository: str) -> str:
