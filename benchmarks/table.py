@@ -57,9 +57,21 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def render_short(results: Mapping[str, Any]) -> str:
-    """Return the table of the project's README.md."""
-    rows = [row for row in results["rows"] if row["headline"]]
-    lines = [line for row in rows for line in _headlines(row)]
+    """Return the table of the project's README.md.
+
+    It has one row for each question: of those with a headline, the one with the lowest ratio.
+    """
+    lowest: dict[str, tuple[Row, Row]] = {}
+    for row in results["rows"]:
+        if not row["headline"]:
+            continue
+        for item in row["comparisons"]:
+            if item["of"] == "seconds" and item["ratio"] is not None:
+                known = lowest.get(row["question"])
+                if known is None or item["ratio"] < known[1]["ratio"]:
+                    lowest[row["question"]] = row, item
+    rows = [row for row, _ in lowest.values()]
+    lines = [_headline(row, item) for row, item in lowest.values()]
     machine = results["machine"]
     few = any(side["runs"] < ROUNDS for row in rows for side in row["sides"].values())
     warning = f" Provisional: some figures have fewer than {ROUNDS} samples." if few else ""
@@ -153,15 +165,10 @@ def _comparisons(row: Row) -> Iterable[list[str]]:
             yield [*start, _figure(row, peer, of), f"{ratio:.2f}", asked, verdict, same]
 
 
-def _headlines(row: Row) -> Iterable[list[str]]:
-    ours = next(iter(row["sides"]))
-    for item in row["comparisons"]:
-        peer, ratio = item["against"], item["ratio"]
-        if item["of"] == "seconds" and ratio is not None:
-            figures = [_figure(row, side, short=True) for side in (ours, peer)]
-            yield [*_names(row), figures[0], peer, figures[1], f"{ratio:.1f}"]
-    if not row["comparisons"]:
-        yield [*_names(row), _figure(row, ours, short=True), "", "", ""]
+def _headline(row: Row, item: Row) -> list[str]:
+    ours, peer = next(iter(row["sides"])), item["against"]
+    figures = [_figure(row, side, short=True) for side in (ours, peer)]
+    return [*_names(row), figures[0], peer, figures[1], f"{item['ratio']:.1f}"]
 
 
 def _limits(row: Row) -> Iterable[list[str]]:

@@ -34,7 +34,6 @@ QUICKSTART = ROOT / "docs" / "quickstart.md"
 GUIDE = ROOT / "docs" / "choosing-a-tokenizer.md"
 # Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
 RUNNABLE = [
-    README,
     ROOT / "examples" / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
@@ -162,6 +161,13 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
             assert anchor in map(slug, headings), f"{name_of(path)} links to {target}"
+
+
+def test_every_page_is_linked_from_the_list_of_pages() -> None:
+    text = (ROOT / "docs" / "pages.md").read_text("utf-8")
+    listed = {target.partition("#")[0] for target in _LINK.findall(text)}
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"pages.md"}
+    assert pages <= listed
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

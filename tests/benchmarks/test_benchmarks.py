@@ -121,6 +121,15 @@ def test_a_figure_that_misses_stands_in_the_table(table: ModuleType) -> None:
     assert line_with("prose", short).endswith("| 64 MB/s | 0.5 |")
 
 
+def test_the_short_table_has_the_lowest_ratio_of_each_question(table: ModuleType) -> None:
+    rows = [row(text="prose"), row(text="code"), row(question="load", work="load")]
+    for found, ratio in zip(rows, (1.4, 1.2, 3.0), strict=True):
+        found["comparisons"] = [{**found["comparisons"][0], "ratio": ratio}]
+    short = table.render_short(results_with(*rows, row(question="learn", comparisons=[])))
+    assert [line[-5:] for line in short.splitlines()[4:]] == ["1.2 |", "3.0 |"]
+    assert "prose | 1" not in line_with("1.2", short)
+
+
 @pytest.mark.parametrize(
     ("ratio", "verdict"),
     [(1.5, "met"), (1.499, "below target"), (1.1, "below target"), (1.099, "**missed**")],
