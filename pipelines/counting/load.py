@@ -67,12 +67,22 @@ def load_all_columns(directory: Directory, manifest: CountsManifest) -> Pretoken
     Raises:
         OutputError: A shard is missing or damaged.
     """
-    tables = [file.read() for file in Shards(directory, manifest.to_json("shards", "fingerprint"))]
+    shards = Shards(directory, manifest.to_json("shards", "fingerprint"))
+    tables = [table for file in shards for table in _read_row_groups(file)]
     metadata = dict(tables[0].schema.metadata or {})
     for key in _OF_SHARD:
         metadata.pop(key, None)
     table = pa.concat_tables([table.replace_schema_metadata(metadata) for table in tables])
     return PretokenCounts.from_arrow(table)
+
+
+def _read_row_groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
+    """Yield the row groups of a shard; an empty table if it has none."""
+    # pyarrow cannot read the dictionaries of several row groups inside lists together.
+    for number in range(file.num_row_groups):
+        yield file.read_row_group(number)
+    if not file.num_row_groups:
+        yield file.read()
 
 
 class Shards:
