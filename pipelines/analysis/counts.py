@@ -16,8 +16,8 @@ from bpe_core._native import scan_documents
 from bpe_core.count_groups import Group, one_array
 from bpe_core.counts import columns_to_arrow
 from bpe_core.short_repr import short_repr
+from bpe_core.visible_text import visible
 from pipelines.console.tables import format_table
-from pipelines.console.terminal import visible
 from pipelines.counting.algebra import MERGE, describe_columns
 from pipelines.counting.given import GivenCounts
 from pipelines.counting.streams import read_windows

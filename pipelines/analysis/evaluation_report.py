@@ -9,9 +9,9 @@ from operator import add
 from typing import Final
 
 from bpe_core.token_probes import LONGEST_NUMBER, RUNS, name_grouping
+from bpe_core.visible_text import visible
 from pipelines.analysis.evaluation import RARE, Evaluation, GroupMeasures, TokenizerMeasures
 from pipelines.console.tables import format_table
-from pipelines.console.terminal import visible
 
 __all__ = ["Section", "describe_text", "format_evaluation", "list_details", "list_sections"]
 

@@ -18,11 +18,11 @@ from bpe_core.extending import smallest_vocabulary
 from bpe_core.merge_steps import EncodingTracer, MergeStep
 from bpe_core.model import TokenizerModel
 from bpe_core.short_repr import short_repr
+from bpe_core.visible_text import visible
 from pipelines.analysis.document_frequency import find_document_frequency
 from pipelines.analysis.pretokens import PretokensWithToken, find_pretokens, groups_to_json
 from pipelines.analysis.subjects import Subject
 from pipelines.analysis.tokens import bytes_of_ids, quote_token, token_to_json
-from pipelines.console.terminal import visible
 from pipelines.dataset.reading import TokenDataset
 from pipelines.dataset.report import read_all_statistics
 from pipelines.errors import ConfigError

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from bpe_core import BPETokenizer, PretokenCounts, VocabularySize, VocabularyUse
 from bpe_core.short_repr import short_repr
+from bpe_core.visible_text import visible
 from bpe_core.vocabulary_sizes import NEWEST, measure_vocabulary_sizes
 from pipelines.console.tables import format_table
-from pipelines.console.terminal import visible
 
 _BAR_WIDTH: Final = 40
 _PARTS_SHOWN: Final = 20

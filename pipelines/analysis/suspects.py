@@ -14,10 +14,10 @@ from bpe_core.errors import TrainingError
 from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import make_pretoken_encoder
 from bpe_core.short_repr import short_repr
+from bpe_core.visible_text import visible
 from pipelines.analysis.subjects import Subject
 from pipelines.analysis.token_uses import count_uses, read_uses
 from pipelines.analysis.tokens import bytes_of_ids, quote_token, token_to_json
-from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError
 
 __all__ = ["Suspect", "Suspects", "find_suspects"]

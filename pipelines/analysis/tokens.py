@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from bpe_core.model import TokenizerModel
-from pipelines.console.terminal import visible
+from bpe_core.visible_text import visible
 
 __all__ = ["bytes_of_ids", "quote_token", "token_to_json"]
 

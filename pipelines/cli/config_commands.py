@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from bpe_core.visible_text import visible
 from pipelines.cli.options import Debug
 from pipelines.cli.output import display, print_result
 from pipelines.cli.process import report_errors
-from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bpe_core.visible_text import visible
 from pipelines import supervisor
 from pipelines.choices import ExportFormat, IdType, OneSplit, Packing, Runner, Split
 from pipelines.cli.options import (
@@ -30,7 +31,6 @@ from pipelines.cli.process import (
     load,
     report_errors,
 )
-from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, InputError, NotWholeError
 
 

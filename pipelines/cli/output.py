@@ -16,12 +16,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from bpe_core.errors import BpeError
+from bpe_core.visible_text import visible
 from pipelines import supervisor
 from pipelines.choices import ProgressMode
 from pipelines.console import progress
 from pipelines.console.displays import Display, print_event
 from pipelines.console.log import Log
-from pipelines.console.terminal import visible
 from pipelines.errors import OutputError, PipelineError, exit_code_of
 
 _PANEL: Final = "Messages"

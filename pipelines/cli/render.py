@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from bpe_core.visible_text import visible
 from pipelines.console.displays import format_seconds
-from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
 from pipelines.manifest.names import BASE
 from pipelines.stages.summary import BuildPlan, BuildSummary, StageSummary

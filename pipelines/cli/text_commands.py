@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 
 from bpe_core.errors import InvalidUtf8Error
+from bpe_core.visible_text import format_token, visible
 from pipelines.cli.options import Debug
 from pipelines.cli.output import print_note
 from pipelines.cli.process import closed_pipe_accepted, leave_at_once, report_errors
-from pipelines.console.terminal import visible
 from pipelines.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES: Final = 1 << 20
 _STANDARD_INPUT: Final = "-"
-_ESCAPES: Final = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 TokenizerArgument = Annotated[
     str,
@@ -227,8 +226,7 @@ def _print_tokens(arrays: Iterable[NDArray[np.uint32]], format_line: Callable[[i
 
 
 def _text_line(token_id: int, token: bytes) -> str:
-    text = visible(token).translate(_ESCAPES)
-    return f'{token_id}\t"{text}"\n'
+    return f"{format_token(token_id, token)}\n"
 
 
 def _json_line(token_id: int, token: bytes) -> str:

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bpe_core.visible_text import visible
 from pipelines.console.tally import NOTHING, Sums
-from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
+from bpe_core.visible_text import visible
 from pipelines.console import displays
 from pipelines.console.displays import Snapshot, StageEnd
-from pipelines.console.terminal import visible
 from pipelines.errors import OutputError
 from pipelines.redaction import redact
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bpe_core.visible_text import visible
 from pipelines.choices import ProgressMode
 from pipelines.console.displays import (
     WORK,
@@ -29,7 +30,6 @@ from pipelines.console.displays import (
     StageEnd,
 )
 from pipelines.console.tally import NOTHING, TALLY, Sums, collected
-from pipelines.console.terminal import visible
 
 __all__ = [
     "advance",

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bpe_core.cores import usable_cores
-from pipelines.console.terminal import visible
+from bpe_core.visible_text import visible
 from pipelines.dataset.reading import SPLITS, TokenChunk, TokenDataset, TokenFile
 from pipelines.errors import ConfigError
 from pipelines.manifest.run_record import RunRecord

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bpe_core.visible_text import visible
 from pipelines.accounting import NUMBERS
 from pipelines.console.tables import format_table
-from pipelines.console.terminal import visible
 from pipelines.console.units import format_bytes
 from pipelines.dataset.reading import SPLITS
 from pipelines.errors import ConfigError, shortened

@@ -13,7 +13,7 @@ from importlib.resources import files
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.console.terminal import visible
+from bpe_core.visible_text import visible
 
 __all__ = ["read_asset", "render_page"]
 

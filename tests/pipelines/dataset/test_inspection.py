@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from bpe_core.visible_text import visible
 from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.console.terminal import visible
 from pipelines.dataset import report
 from pipelines.dataset.inspection import Document, Inspector, show_document, show_hits
 from pipelines.dataset.reading import TokenDataset
