@@ -12,11 +12,11 @@ TokenKind: TypeAlias = Literal[
 ]
 
 TOKEN_KINDS: Final[dict[TokenKind, str]] = {
-    "begin": "word or its beginning, after a space",
-    "inside": "letters without a space before",
+    "begin": "begins a word",
+    "inside": "inside a word",
     "words": "several words",
     "digits": "digits",
-    "signs": "punctuation and signs",
+    "signs": "punctuation",
     "space": "white space",
     "mixed": "mixed",
     "bytes": "part of a character",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from bpe_core.short_repr import short_repr
+from bpe_core.visible_text import visible
 
 __all__ = [
     "Bucket",
@@ -20,11 +21,15 @@ __all__ = [
     "ReportData",
     "Sample",
     "SourceRow",
+    "SplitRow",
     "Step",
     "TimeRow",
     "TokenRow",
     "Tokens",
 ]
+
+_SIGNS: Final = str.maketrans({"\n": "↵", "\t": "⇥"})
+_LONGEST_SHOWN: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,17 @@ class Step:
     number: int | None
     unit: str
     facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitRow:
+    """A split of the token files; `bytes` is the size of its files."""
+
+    name: str
+    rows: int
+    documents: int
+    tokens: int
+    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +130,18 @@ class TokenRow:
         """Its bytes."""
         return bytes.fromhex(self.hex)
 
+    @property
+    def shown(self) -> str:
+        """Its text on a line, cut if it is long."""
+        text = visible(self.token).translate(_SIGNS)
+        return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+    @property
+    def title(self) -> str:
+        """Its id and the first of its bytes."""
+        more = " …" if len(self.token) > _LONGEST_SHOWN else ""
+        return f"id {self.id}, bytes {self.token[:_LONGEST_SHOWN].hex(' ')}{more}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
@@ -122,7 +150,7 @@ class Tokens:
     Attributes:
         used: number of ids that occur; None if unknown.
         unused: number of the others.
-        frequent, longest, rarest, never: rows of the tables; `never` by id.
+        frequent, longest, rarest, never: rows of the tables; of `never`, single bytes are last.
         suspects: tokens that look like mistakes, the most suspicious first.
         suspect_reasons: number of such tokens by reason.
     """
@@ -179,6 +207,7 @@ class ReportData:
         version: version of this package.
         headline: the most important numbers, formatted, by label.
         steps: the build from its input to its token files.
+        splits: splits of the token files that have rows.
         sources: sources, in the order of the configuration.
         reasons: number of rejects by reason.
         bad_files, unread_files: number of damaged input files, and of those that a limit left out.
@@ -199,6 +228,7 @@ class ReportData:
     version: str
     headline: Mapping[str, str]
     steps: tuple[Step, ...]
+    splits: tuple[SplitRow, ...]
     sources: tuple[SourceRow, ...]
     reasons: Mapping[str, int]
     bad_files: int
