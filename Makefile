@@ -18,7 +18,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel clean
+.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables libraries bench bench-data bench-quick sanitize sdist wheel docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ $(VENV)/installed-test: pyproject.toml | $(VENV)/installed
 
 $(VENV)/installed-lint: pyproject.toml | $(VENV)/installed
 	@$(PYTHON) tools/environment.py $(VENV) --group lint
+	@touch $@
+
+$(VENV)/installed-docs: pyproject.toml | $(VENV)/installed
+	@$(PYTHON) tools/environment.py $(VENV) --group docs
 	@touch $@
 
 # The benchmarks have an environment of their own, with other tokenizers and the package installed.
@@ -61,7 +65,7 @@ smoke: $(VENV)/installed-test
 	$(PYTEST) tests/engines -n 2 --dist worksteal --durations=25 -m smoke
 
 ## make nightly      all there is, by Beam and in processes, with many examples: before a release
-nightly: $(VENV)/installed-test wheel
+nightly: $(VENV)/installed-test $(VENV)/installed-docs wheel
 	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_TWO) -m "not soak" -o timeout=900
 	TESTS=nightly $(MAKE) soak fuzz
 
@@ -109,6 +113,10 @@ tables: $(VENV)/installed-test
 	$(BIN)/python bpe_core/split_patterns/generate_unicode_sets.py
 	$(BIN)/python -m bpe_core.generate_scanner_fingerprints
 
+## make libraries    fetch the JavaScript libraries of pages from npm, and compare their checksums
+libraries: $(VENV)/installed
+	$(BIN)/python tools/fetch_libraries.py
+
 ## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json
 bench: $(BENCH)/installed
 	$(BENCH)/bin/python benchmarks/run.py
@@ -145,8 +153,15 @@ $(WHEEL)/built-%: $(WHEEL)/installed pyproject.toml setup.py $(wildcard deploy/*
 	$(WHEEL)/bin/python deploy/build_wheel.py --arch $* --dest dist
 	touch $@
 
+## make docs         the site, in out/site; every warning is an error. make docs-serve shows it while you write
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
 ## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:
 	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv
+	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv out/site out/site-scripts
 	rm -f $(VENV)/installed*

@@ -60,8 +60,10 @@ from bpe_core.formats.minbpe import (
 )
 from bpe_core.formats.ranks import read_tiktoken
 from bpe_core.model import MOST_TOKEN_BYTES, TokenizerModel
+from bpe_core.notebook_tables import tokenizer_table
 from bpe_core.patterns import GPT2_SPLIT_PATTERN, GPT4_SPLIT_PATTERN, resolve_pattern
 from bpe_core.short_repr import shorten
+from bpe_core.token_colours import ColouredTokens
 from bpe_core.tokenizer import AllowedSpecial, BPETokenizer
 
 __all__ = [
@@ -238,6 +240,13 @@ class _Tokenizer:
         """
         return self._state.tokenizer.decode(ids)
 
+    def show(self, text: str) -> ColouredTokens:
+        """Return the tokens of a text for a look at them: in colours in a notebook, or as lines.
+
+        Special tokens in the text become their ids.
+        """
+        return self._state.tokenizer.show(text)
+
     def save(self, file_prefix: Location) -> None:
         """Write `file_prefix` + ".model", for `load`, and `file_prefix` + ".vocab", for people.
 
@@ -285,6 +294,15 @@ class _Tokenizer:
         return (
             f"{type(self).__name__}({len(model)} tokens, {len(model.special_tokens)} of them "
             f"special, {len(model.merges)} merges, pattern {shorten(pattern, 100)})"
+        )
+
+    def _repr_html_(self) -> str:
+        return tokenizer_table(
+            type(self).__name__,
+            tokens=len(self.model),
+            merges=len(self.model.merges),
+            specials=self.special_tokens,
+            rules={"pattern": self.pattern or None},
         )
 
     @classmethod

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape as escape_html
 from itertools import groupby
 from typing import Final
 
-from bpe_core.visible_text import escape, is_visible
+from bpe_core.visible_text import escape, format_token, is_visible
 
-__all__ = ["TOKEN_STYLE", "token_spans_html"]
+__all__ = ["TOKEN_STYLE", "ColouredTokens", "token_spans_html"]
 
 # Pairs of background and text have a contrast of 7 and more (WCAG AAA). A line ends each token, for
 # readers who do not see the colours. Nothing takes space, so that letters still join in Arabic.
@@ -41,8 +42,52 @@ TOKEN_STYLE: Final = """\
 }
 """
 _MOST_TITLE_BYTES: Final = 48
+_MOST_LINES: Final = 200
+_MOST_SPANS: Final = 5_000
 _NOT_UTF8: Final = "\\udc"
 _BYTE: Final = "\\x"
+
+
+@dataclass(frozen=True, repr=False)
+class ColouredTokens:
+    """Tokens of a text: in colours in a notebook, and elsewhere a line for each.
+
+    Only the first tokens of a long text are shown.
+
+    Attributes:
+        ids: ids of the text.
+        tokens: bytes of each of them.
+
+    Example:
+        >>> ColouredTokens([262, 258], [b"the", b" be"])  # doctest: +NORMALIZE_WHITESPACE
+        262\t"the"
+        258\t" be"
+    """
+
+    ids: list[int]
+    tokens: list[bytes]
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        shown = zip(self.ids[:_MOST_LINES], self.tokens, strict=False)
+        lines = [format_token(token_id, token) for token_id, token in shown]
+        return "\n".join([*lines, *self._rest(_MOST_LINES)])
+
+    def _repr_html_(self) -> str:
+        size = sum(map(len, self.tokens))
+        rate = f", {size / len(self):.2f} bytes a token" if len(self) else ""
+        shown = list(zip(self.ids[:_MOST_SPANS], self.tokens, strict=False))
+        rest = "".join(f"<p>{line}</p>" for line in self._rest(_MOST_SPANS))
+        return (
+            f"<style>{TOKEN_STYLE}</style>"
+            f"<p>{len(self):,} tokens, {size:,} bytes{rate}</p>{token_spans_html(shown)}{rest}"
+        )
+
+    def _rest(self, shown: int) -> list[str]:
+        return [f"… {len(self) - shown:,} more tokens"] if len(self) > shown else []
 
 
 def token_spans_html(tokens: Sequence[tuple[int, bytes]]) -> str:

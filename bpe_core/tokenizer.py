@@ -28,6 +28,7 @@ from bpe_core.decoding import TokenDecoder
 from bpe_core.documents import DocumentBuffer, Documents, read_documents, to_buffer
 from bpe_core.errors import InvalidTokenizerError, SpecialTokenError
 from bpe_core.model import TokenizerModel, check_vocab
+from bpe_core.notebook_tables import tokenizer_table
 from bpe_core.patterns import resolve_pattern, warn_of_slow_pattern
 from bpe_core.pretrained import download_tokenizer
 from bpe_core.special_tokens import (
@@ -35,6 +36,7 @@ from bpe_core.special_tokens import (
     assign_special_ids,
 )
 from bpe_core.streaming import TextStream
+from bpe_core.token_colours import ColouredTokens
 from bpe_core.token_lengths import TokenLengths, to_character_offsets
 from bpe_core.vocabulary_cuts import shows_segments, vocabulary_splitter
 from bpe_core.wrong_calls import attribute_error, check_one_text, wrong_text
@@ -227,7 +229,7 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
         user's token; with HF_HUB_OFFLINE=1 it only reads the cache.
 
         Args:
-            name: ORG/NAME, or hf://ORG/NAME[@REVISION][/PATH].
+            name: ORG/NAME, or `hf://ORG/NAME[@REVISION][/PATH]`.
             revision: a branch, tag or commit; None for the default branch.
 
         Raises:
@@ -273,6 +275,20 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
     def __repr__(self) -> str:
         unknown = "" if self.unknown_id is None else f", unknown_id={self.unknown_id}"
         return f"BPETokenizer({self._model!r}{unknown})"
+
+    def _repr_html_(self) -> str:
+        return tokenizer_table(
+            type(self).__name__,
+            tokens=len(self),
+            merges=len(self._model.merges),
+            specials=self._model.special_tokens,
+            rules={
+                "pattern": self.pattern,
+                "normalizer": self.normalizer,
+                "normalizes quotes": self.normalize_quotes,
+                "unknown id": self.unknown_id,
+            },
+        )
 
     if not TYPE_CHECKING:
 
@@ -500,6 +516,21 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
             ids = np.where(ids == self._marking.unknown_id, unknown_id, ids)
             ids = ids.astype(np.uint32)
         return ids, to_character_offsets(text, data, bounds) if isinstance(text, str) else bounds
+
+    def show(self, text: str | bytes, allowed_special: AllowedSpecial = "all") -> ColouredTokens:
+        """Return the tokens of a text for a look at them: in colours in a notebook, or as lines.
+
+        Arguments and errors are those of `encode`.
+
+        Example:
+            >>> tokenizer = BPETokenizer({i: bytes([i]) for i in range(256)}, [], ["<s>"])
+            >>> tokenizer.show("é<s>")  # doctest: +NORMALIZE_WHITESPACE
+            195\t"\\xc3"
+            169\t"\\xa9"
+            256\t"<s>"
+        """
+        ids = self.encode(text, allowed_special)
+        return ColouredTokens(ids, self.decode_tokens_bytes(ids))
 
     def truncate(self, text: str, max_tokens: int, allowed_special: AllowedSpecial = "all") -> str:
         """Return the longest prefix of a text that consists of its first `max_tokens` tokens.

@@ -41,8 +41,10 @@ from bpe_core.errors import (
 )
 from bpe_core.formats.files import Location
 from bpe_core.formats.reading import enter_output
+from bpe_core.notebook_tables import tokenizer_table
 from bpe_core.patterns import WHITESPACE_WORDS
 from bpe_core.short_repr import format_fields
+from bpe_core.token_colours import ColouredTokens
 from bpe_core.training import STOP_REASONS, Progress, report_progress
 
 __all__ = ["CharBPETokenizer"]
@@ -509,6 +511,17 @@ class CharBPETokenizer:
         sizes = f"{len(self)} tokens", f"{merges} merges"
         return format_fields("CharBPETokenizer", self._settings.as_json(), *sizes)
 
+    def _repr_html_(self) -> str:
+        settings = self._settings.as_json()
+        del settings["special_tokens"]
+        return tokenizer_table(
+            type(self).__name__,
+            tokens=len(self),
+            merges=0 if self._state is None else len(self._state.merges),
+            specials={} if self._state is None else self.special_tokens,
+            rules={name.replace("_", " "): value for name, value in settings.items()},
+        )
+
     # --- encoding
 
     def encode(self, text: str, *, method: Method | None = None) -> list[int]:
@@ -535,6 +548,14 @@ class CharBPETokenizer:
         bounds = np.array([0], np.int64), np.array([len(data)], np.int64)
         ids: list[int] = self._encode(data, *bounds, method=method)[0].tolist()
         return ids
+
+    def show(self, text: str, *, method: Method | None = None) -> ColouredTokens:
+        """Return the tokens of a text for a look at them: in colours in a notebook, or as lines.
+
+        A character without an id is shown as U+FFFD. Arguments and errors are those of `encode`.
+        """
+        ids = self.encode(text, method=method)
+        return ColouredTokens(ids, [(self.id_to_token(i) or "\ufffd").encode() for i in ids])
 
     def encode_documents(
         self,

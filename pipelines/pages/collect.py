@@ -21,11 +21,12 @@ from bpe_core.visible_text import visible
 from pipelines.analysis.evaluation import count_scripts, shorten_locations
 from pipelines.analysis.sizes import measure_sizes
 from pipelines.analysis.subjects import Subject
-from pipelines.analysis.suspects import find_suspects
+from pipelines.analysis.suspects import Reason, find_suspects
 from pipelines.analysis.token_kinds import TOKEN_KINDS, classify_token
 from pipelines.analysis.token_uses import count_uses
 from pipelines.config.source import SELECTION_KEYS
 from pipelines.console.units import format_bytes
+from pipelines.counting.given import GivenCounts
 from pipelines.counting.load import load_all_columns
 from pipelines.dataset.inspection import Inspector, Place
 from pipelines.dataset.reading import SPLITS, TokenDataset
@@ -86,7 +87,7 @@ _RANKS: Final = 240
 _SIZES: Final = 16
 _ONLY_SOURCE: Final = "one_source"
 _BYTES: Final = 256
-_REASONS: Final = {
+_REASONS: Final[Mapping[Reason, str]] = {
     "unreachable": "its own bytes become other tokens",
     "unused": "never used",
     "hardly_used": "hardly used",
@@ -102,10 +103,11 @@ class _Found:
     location: str
     output: Directory | None
     model: Model | None
-    counts: CountsManifest | None
-    trained: TokenizerManifest | ImportedManifest | None
-    dataset: TokenDataset | None
-    runs: Mapping[str, RunRecord]
+    counts: GivenCounts | None
+    lost_counts: str | None = None
+    trained: TokenizerManifest | ImportedManifest | None = None
+    dataset: TokenDataset | None = None
+    runs: Mapping[str, RunRecord] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -116,14 +118,25 @@ class _Found:
     @property
     def documents(self) -> CountsManifest | TokensManifest | None:
         """The manifest that has the outcome of each source."""
-        return self.tokens or self.counts
+        return self.tokens or self.counted
+
+    @property
+    def counted(self) -> CountsManifest | None:
+        """The manifest of the counts, if they have one."""
+        manifest = None if self.counts is None else self.counts.manifest
+        return manifest if isinstance(manifest, CountsManifest) else None
 
     @property
     def has_few_counts(self) -> bool:
         """True if there are counts that may all be read."""
-        return self.counts is not None and (
-            self.counts.totals.distinct_pretokens <= _MOST_PRETOKENS
-        )
+        return self.counts is not None and self.pretokens <= _MOST_PRETOKENS
+
+    @property
+    def pretokens(self) -> int:
+        """The number of distinct pre-tokens that were counted."""
+        if self.counted is not None:
+            return self.counted.totals.distinct_pretokens
+        return 0 if self.counts is None else self.counts.rows
 
     def name_source(self, name: str | None) -> str:
         """Return the name of a source; a single one has none."""
@@ -188,25 +201,25 @@ def collect(
 
 def _open(location: str, options: Mapping[str, Any], tokenizer: str | None) -> _Found:
     place = Directory(url=location, storage_options=dict(options))
-    shown = REDACTED if may_contain_credentials(location) else redact(location)
+    shown = _show_location(location)
     name = shorten_locations([shown])[0]
     if is_published(place):
-        model = find_model(location, options)
         return _Found(
             name=name,
             location=shown,
             output=None,
-            model=model,
+            model=find_model(location, options),
             counts=None,
-            trained=None,
-            dataset=None,
-            runs={},
         )
     dataset = None
     if (place / "tokens").find_bytes(MANIFEST) is not None:
         dataset = TokenDataset.open(location, options)
-    counts = load_manifest(COUNT, place / COUNT.directory)
-    model = None
+    counts, lost_counts = None, None
+    try:
+        counts = GivenCounts.find(location, options)
+    except InputError as error:
+        lost_counts = f"{error.found} ({error.where})"
+    model: Model | None = None
     if dataset is not None:
         model = dataset.find_model(tokenizer)
     else:
@@ -221,10 +234,16 @@ def _open(location: str, options: Mapping[str, Any], tokenizer: str | None) -> _
         output=place,
         model=model,
         counts=counts,
+        lost_counts=lost_counts,
         trained=_load_trained(place),
         dataset=dataset,
         runs=dict(_load_runs(place)),
     )
+
+
+def _show_location(location: str) -> str:
+    """Return a path or URL without credentials."""
+    return REDACTED if may_contain_credentials(location) else redact(location)
 
 
 def _load_trained(output: Directory) -> TokenizerManifest | ImportedManifest | None:
@@ -260,7 +279,7 @@ def _headline(found: _Found, sources: Sequence[SourceRow]) -> Iterator[tuple[str
     elif found.dataset is not None:
         yield "tokens", f"{sum(file.tokens for file in found.dataset.files):,}"
     if found.counts is not None:
-        yield "distinct pre-tokens", f"{found.counts.totals.distinct_pretokens:,}"
+        yield "distinct pre-tokens", f"{found.pretokens:,}"
     if found.model is not None:
         yield "ids", f"{len(Vocabulary(found.model)):,}"
 
@@ -306,20 +325,22 @@ def _documents_step(totals: CorpusTotals) -> Step:
 def _counts_step(found: _Found) -> Step:
     name = "Counts"
     if found.counts is not None:
-        totals = found.counts.totals
-        facts = [f"of {totals.pretokens:,} in the text"]
-        if totals.long_pretokens:
-            facts.append(f"{totals.long_pretokens:,} too long, not counted")
-        if found.counts.groups is not None:
-            facts.append(f"{len(found.counts.groups):,} groups")
-        return Step(
-            name=name,
-            number=totals.distinct_pretokens,
-            unit="distinct pre-tokens",
-            facts=(*facts,),
-        )
+        facts = []
+        if found.counted is not None:
+            totals = found.counted.totals
+            facts.append(f"of {totals.pretokens:,} in the text")
+            if totals.long_pretokens:
+                facts.append(f"{totals.long_pretokens:,} too long, not counted")
+            if found.counted.groups is not None:
+                facts.append(f"{len(found.counted.groups):,} groups")
+        assert found.output is not None
+        if found.counts.directory != found.output / COUNT.directory:
+            facts.append("in another place: " + _show_location(found.counts.url))
+        return Step(name=name, number=found.pretokens, unit="distinct pre-tokens", facts=(*facts,))
     if isinstance(found.trained, TokenizerManifest):
-        reason = "The tokenizer was trained from counts in another place (counts.path)."
+        reason = "The counts that the tokenizer was trained from are in another place, or gone."
+        if found.lost_counts is not None:
+            reason = f"The counts that the tokenizer was trained from: {found.lost_counts}."
     elif found.trained is not None or found.dataset is not None:
         reason = "Nothing was counted: the tokenizer was not trained by this build."
     else:
@@ -483,14 +504,14 @@ def _find_uses(
     if statistics is not None:
         return statistics.all_uses()
     model = found.model
-    if found.output is None or found.counts is None or not isinstance(model, TokenizerModel):
+    if found.counts is None or not isinstance(model, TokenizerModel):
         found.notes["uses"] = "How often ids are used is not known: there are no token files."
         return None
     if not found.has_few_counts:
         found.notes["uses"] = _too_many(found, "beam-bpe evaluate")
         return None
     try:
-        counted = count_uses(model, found.output / COUNT.directory, found.counts)
+        counted = count_uses(model, found.counts)
     except BpeError as error:
         found.notes["uses"] = f"Uses of ids cannot be found from the counts: {error}"
         return None
@@ -501,9 +522,8 @@ def _find_uses(
 
 
 def _too_many(found: _Found, command: str) -> str:
-    assert found.counts is not None
     return (
-        f"There are {found.counts.totals.distinct_pretokens:,} distinct pre-tokens, more than the "
+        f"There are {found.pretokens:,} distinct pre-tokens, more than the "
         f"{_MOST_PRETOKENS:,} that a page reads. `{command} {found.location}` reads all."
     )
 
@@ -511,7 +531,7 @@ def _too_many(found: _Found, command: str) -> str:
 def _draw_curve(found: _Found, shown: Mapping[str, str]) -> Iterator[CurvePoint]:
     """Yield bytes per token by size of the vocabulary, of all text and of each source."""
     model = found.model
-    if found.counts is None or found.output is None or model is None:
+    if found.counts is None or model is None:
         found.notes["curve"] = "Sizes are compared by counts, which this output does not have."
         return
     if not isinstance(model, TokenizerModel) or model.characters is not None:
@@ -527,7 +547,7 @@ def _draw_curve(found: _Found, shown: Mapping[str, str]) -> Iterator[CurvePoint]
         return
     sizes = sorted(set(np.geomspace(least, most, _SIZES).round().astype(int).tolist()))
     try:
-        counts = load_all_columns(found.output / COUNT.directory, found.counts)
+        counts = load_all_columns(found.counts)
         measured = measure_sizes(BPETokenizer.from_model(model), counts, sizes, _ALL).sizes
     except BpeError as error:
         found.notes["curve"] = f"Sizes cannot be compared: {error}"
@@ -639,6 +659,7 @@ def _list_suspects(found: _Found) -> tuple[tuple[TokenRow, ...], dict[str, int]]
         model=model,
         output=found.output,
         counts=found.counts if found.has_few_counts else None,
+        lost_counts=found.lost_counts,
         dataset=None if found.tokens is None else found.dataset,
     )
     suspects = find_suspects(subject)
@@ -687,7 +708,7 @@ def _read_samples(found: _Found, statistics: Statistics | None) -> Iterator[Samp
                 file=document.source,
                 offset=document.offset,
                 tokens=document.tokens,
-                bytes=document.num_bytes,
+                num_bytes=document.num_bytes,
                 shown=tuple(
                     (i, token.hex()) for i, token in zip(document.ids, document.shown, strict=True)
                 ),

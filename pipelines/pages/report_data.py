@@ -173,7 +173,7 @@ class Sample:
     file: str
     offset: int
     tokens: int
-    bytes: int
+    num_bytes: int
     shown: tuple[tuple[int, str], ...]
 
     @property

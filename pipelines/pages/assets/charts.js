@@ -76,7 +76,7 @@
       height: 290,
       x: { type: "log", label: "ids of the vocabulary →", tickFormat: compact, ticks: 6 },
       y: { label: "↑ bytes per token", grid: true, nice: true },
-      color: colours(distinct(rows, "source"), distinct(rows, "source").map((name) => (name === "all" ? "currentColor" : colourOf(name)))),
+      color: colours(distinct(rows, "source"), distinct(rows, "source").map((name) => (name === "all" ? "var(--ink)" : colourOf(name)))),
       marks: [
         Plot.line(rows, { x: "ids", y: "bytes_per_token", stroke: "source", strokeWidth: (d) => 2, curve: "monotone-x" }),
         Plot.dot(rows, { x: "ids", y: "bytes_per_token", fill: "source", r: 2.5, title: (d) => `${d.source}: ${d.bytes_per_token.toFixed(3)} bytes per token\nwith ${whole(d.ids)} ids`, tip }),
@@ -142,7 +142,7 @@
     if (!rows || !width) return;
     const options = charts[place.dataset.chart](rows);
     const plot = Plot.plot({
-      width, marginBottom: 38, height: 270, marginLeft: 48, ...options,
+      width, marginTop: 26, marginBottom: 38, height: 270, marginLeft: 48, ...options,
       style: { background: "transparent", color: "currentColor", fontFamily: "inherit", fontSize: "12px", overflow: "visible" },
     });
     plot.setAttribute("aria-hidden", "true");

@@ -72,7 +72,7 @@ def test_samples_are_documents_of_their_source(data: ReportData) -> None:
     for sample in data.samples:
         assert sample.file.startswith(f"{sample.source}/")
         assert len(sample.shown) <= sample.tokens
-        assert len(b"".join(token for _, token in sample.pairs)) <= sample.bytes + len(
+        assert len(b"".join(token for _, token in sample.pairs)) <= sample.num_bytes + len(
             "<|endoftext|>"
         )
 
@@ -189,7 +189,7 @@ def test_counts_in_another_place_are_said(output: Path, tmp_path: Path) -> None:
     for name in ("tokens", "tokenizer", "rejects"):
         shutil.copytree(output / name, tmp_path / "out" / name)
     found = collect(str(tmp_path / "out"))
-    assert "counts.path" in found.notes["counts"]
+    assert "in another place" in found.notes["counts"]
     assert found.ranks
     assert Page(make_report(found)).open == []
 
