@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpe_core", "pipelines")
 OPTIONAL = {"tiktoken", "tokenizers"}
-# Requirements of Beam, Jinja and pydantic.
+# Requirements of Beam, jinja2 and pydantic.
 INDIRECT = {"grpcio", "markupsafe", "protobuf", "pydantic_core", "requests", "zstandard"}
 
 
