@@ -22,13 +22,14 @@ from bpe_core.split_patterns.compiler import CompiledStep, compile_node
 from bpe_core.split_patterns.parser import parse
 from bpe_core.split_patterns.sets import Named, resolve
 from bpe_core.split_patterns.syntax import UnsupportedPatternError
+from pipelines.tokenizers.files import Model
 
 __all__ = ["encoder_data"]
 
 _MOST_CELLS: Final = 1 << 20  # of the tables of a pattern: 1 to 3 bytes each
 
 
-def encoder_data(model: TokenizerModel) -> dict[str, Any]:
+def encoder_data(model: Model) -> dict[str, Any]:
     """Return the tokenizer as JSON values for `encoder.js`, or `{"reason": …}` if it cannot encode.
 
     Example:
@@ -37,6 +38,8 @@ def encoder_data(model: TokenizerModel) -> dict[str, Any]:
         >>> [data[name] for name in ("ids", "merges", "bytes")]
         ['BwI=', 'AAAC', 'YQ==']
     """
+    if not isinstance(model, TokenizerModel):
+        return {"reason": "it merges characters of words"}
     reason = _find_obstacle(model)
     if reason is not None:
         return {"reason": reason}

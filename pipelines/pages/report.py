@@ -15,6 +15,8 @@ from pipelines.rejects.reasons import REASONS
 __all__ = ["make_report"]
 
 _SCRIPTS: Final = ("d3.min.js", "plot.min.js", "charts.js")
+_ENCODER_SCRIPTS: Final = ("encoder.js", "encoder-box.js")
+_ENCODER_TEXT: Final = "Hello, world! 你好，世界 🌍 12345\n\treturn x == 0;\n"
 _MOST_SOURCES_IN_CHART: Final = 12
 _SOURCES_SHOWN: Final = 100
 _SOURCE: Final = Column("source", "source", "text")
@@ -25,7 +27,7 @@ def make_report(data: ReportData) -> str:
     figures = {figure.name: figure for figure in _list_figures(data)}
     return render_page(
         "report.html",
-        scripts=_SCRIPTS,
+        scripts=_SCRIPTS if data.encoder is None else (*_SCRIPTS, *_ENCODER_SCRIPTS),
         title=f"{data.name} – bpe-beam report",
         data=data,
         sections=dict(_list_sections(data)),
@@ -37,7 +39,8 @@ def make_report(data: ReportData) -> str:
             source: list(documents)
             for source, documents in groupby(data.samples, lambda sample: sample.source)
         },
-        encoder=None,
+        encoder_data=embed_json(data.encoder),
+        encoder_text=_ENCODER_TEXT,
         chart_data=embed_json(
             {
                 "source_names": [source.name for source in _by_tokens(data)],
@@ -56,7 +59,7 @@ def _list_sections(data: ReportData) -> Iterator[tuple[str, str]]:
         "compression": ("Compression", data.tokens is not None),
         "frequency": ("Frequency", bool(data.ranks)),
         "vocabulary": ("Vocabulary", data.tokens is not None),
-        "encoder": ("Encoder", False),
+        "encoder": ("Encoder", data.encoder is not None),
         "samples": ("Samples", bool(data.samples)),
         "times": ("Time", bool(data.times)),
         "facts": ("Facts", True),
