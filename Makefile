@@ -7,6 +7,7 @@ NATIVE := $(wildcard $(addprefix bpe_core/native/,*.cpp *.hpp bindings/*.cpp bin
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
 WHEEL := out/wheel-venv/$(PYTHON_VERSION)
+SYSTEM ?= linux
 ARCH ?= $(shell uname -m)
 SEED := 1
 PYTEST := $(BIN)/python -m pytest
@@ -18,7 +19,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel clean
+.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -34,6 +35,10 @@ $(VENV)/installed-test: pyproject.toml | $(VENV)/installed
 
 $(VENV)/installed-lint: pyproject.toml | $(VENV)/installed
 	@$(PYTHON) tools/environment.py $(VENV) --group lint
+	@touch $@
+
+$(VENV)/installed-docs: pyproject.toml | $(VENV)/installed
+	@$(PYTHON) tools/environment.py $(VENV) --group docs
 	@touch $@
 
 # The benchmarks have an environment of their own, with other tokenizers and the package installed.
@@ -61,7 +66,7 @@ smoke: $(VENV)/installed-test
 	$(PYTEST) tests/engines -n 2 --dist worksteal --durations=25 -m smoke
 
 ## make nightly      all there is, by Beam and in processes, with many examples: before a release
-nightly: $(VENV)/installed-test wheel
+nightly: $(VENV)/installed-test $(VENV)/installed-docs wheel
 	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_TWO) -m "not soak" -o timeout=900
 	TESTS=nightly $(MAKE) soak fuzz
 
@@ -138,15 +143,22 @@ $(WHEEL)/installed: deploy/requirements-wheel.txt
 	$(WHEEL)/bin/python -m pip install --quiet --requirement deploy/requirements-wheel.txt
 	touch $@
 
-## make wheel        a wheel for every Linux with glibc 2.28, in dist/; ARCH=aarch64, PYTHON=python3.12
-wheel: $(WHEEL)/built-$(ARCH)
+## make wheel        bpe-core for every Linux with glibc 2.28, and bpe-beam, in dist/; PYTHON=python3.12, ARCH=aarch64, SYSTEM=macos
+wheel: $(WHEEL)/built-$(SYSTEM)-$(ARCH)
 
 $(WHEEL)/built-%: $(WHEEL)/installed pyproject.toml setup.py $(wildcard deploy/*.py) $(NATIVE) $(MODULES)
-	$(WHEEL)/bin/python deploy/build_wheel.py --arch $* --dest dist
+	$(WHEEL)/bin/python deploy/build_wheel.py --target $* --dest dist
 	touch $@
+
+## make docs         the site, in out/site; every warning is an error. make docs-serve shows it while you write
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 ## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:
 	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv
+	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv out/wheels out/site out/site-scripts
 	rm -f $(VENV)/installed*

@@ -73,7 +73,7 @@ class Case:
         limits: limits for ours.
         not_compared: sides whose result cannot be compared with ours, with the reason.
         unit: unit of the figures: "MB/s", "s" or "µs". With "µs", seconds are those of one call.
-        headline: the steps whose rows are in the short table.
+        headline: the steps whose rows may be in the short table.
         items: (number, name) of items, if the cost of one item is reported.
         environment: environment variables for the processes of all sides.
         options: further arguments for the functions of the question.

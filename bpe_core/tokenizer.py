@@ -229,7 +229,7 @@ class BPETokenizer(TokenDecoder, metaclass=_NamesOfOthers):
         user's token; with HF_HUB_OFFLINE=1 it only reads the cache.
 
         Args:
-            name: ORG/NAME, or hf://ORG/NAME[@REVISION][/PATH].
+            name: ORG/NAME, or `hf://ORG/NAME[@REVISION][/PATH]`.
             revision: a branch, tag or commit; None for the default branch.
 
         Raises:

@@ -28,13 +28,12 @@ from pipelines.config import load_config
 from pipelines.rejects.reasons import REASONS
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 README = ROOT / "README.md"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 GUIDE = ROOT / "docs" / "choosing-a-tokenizer.md"
 # Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
 RUNNABLE = [
-    README,
     ROOT / "examples" / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
@@ -48,6 +47,7 @@ RUNNABLE = [
             "errors",
             "evaluating",
             "exporting",
+            "how-it-works",
             "input-forms",
             "inspecting",
             "loading",
@@ -163,10 +163,26 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
             assert anchor in map(slug, headings), f"{name_of(path)} links to {target}"
 
 
+def test_every_page_is_linked_from_the_list_of_pages() -> None:
+    text = (ROOT / "docs" / "pages.md").read_text("utf-8")
+    listed = {target.partition("#")[0] for target in _LINK.findall(text)}
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"pages.md"}
+    assert pages <= listed
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_files_that_are_named_exist(path: Path) -> None:
     for name in _QUOTED_PATH.findall(prose(path)):
         assert (ROOT / name).exists() or (ROOT / "bpe_core" / name).exists(), name
+
+
+def test_tests_that_prove_a_guarantee_exist() -> None:
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+    )
+    assert len(named) > 50
+    for file, test in named:
+        assert f"\ndef {test}(" in (ROOT / file).read_text("utf-8"), f"{file}::{test}"
 
 
 def test_make_has_every_target_that_is_named() -> None:
@@ -195,7 +211,8 @@ def test_commands_are_understood() -> None:
 
 
 def test_commands_that_are_shown_with_their_output_print_it() -> None:
-    check_shown_output([path for path in DOCUMENTS if path != GUIDE], ROOT)
+    pages_of_test_guides = {ROOT / "docs" / "tutorial.md", *ROOT.glob("docs/guides/*.md")}
+    check_shown_output(sorted({*DOCUMENTS} - {GUIDE} - pages_of_test_guides), ROOT)
 
 
 @pytest.mark.slow

@@ -363,7 +363,9 @@ def _parse(line: bytes) -> dict[str, Any]:
         record = json.loads(text, parse_int=_Integer, parse_float=_Written)
     except json.JSONDecodeError as error:
         position = len(text[: error.pos].encode("utf-8", "surrogateescape"))
-        message = f"not JSON: {error.msg} at byte {position} of the line"
+        # Some messages of Python's end in "starting at".
+        problem = error.msg.removesuffix(" at")
+        message = f"not JSON: {problem} at byte {position} of the line"
         raise _RejectedError(MALFORMED_JSON, message) from None
     except RecursionError:
         raise _RejectedError(MALFORMED_JSON, "objects or arrays are nested too deeply") from None

@@ -42,10 +42,10 @@ def list_named(pattern: str, exclude: tuple[str, ...] = ()) -> list[InputFile]:
     except NoInputError as error:
         raise InputError(
             "There are no such files.",
-            expected="files, folders, globs or URLs",
+            expected="files, globs of files, or folders of this machine",
             found=error.found,
             where=pattern,
-            hint="Check the path.",
+            hint=error.hint,
         ) from None
 
 

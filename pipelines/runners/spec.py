@@ -36,7 +36,7 @@ class RunnerSpec:
         detach: Sets options for a job that continues without the launcher.
         job_of: Returns the id of such a job and the page to watch it; None without such jobs.
         cancel: Cancels the job of a result, which would otherwise continue without the launcher.
-        page: Returns the engine's interface for the job of a pipeline, or None if there is none.
+        page: Returns the engine's interface for the job of a pipeline; None if it has none.
     """
 
     is_local: bool = False

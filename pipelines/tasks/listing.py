@@ -481,7 +481,7 @@ def _glob(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, dict[st
 
 def _nothing_found(pattern: _Pattern, options: Mapping[str, Any], where: str) -> NoInputError:
     folder = pattern.url("")
-    hint = "Check the path; relative ones are relative to the configuration file."
+    hint = "Check the path. A path in a configuration is relative to the configuration's folder."
     try:
         if (parts := archives.split_url(pattern.text)) is not None:
             members = archives.contents(parts[0], parts[2], archives.archive_options(options))

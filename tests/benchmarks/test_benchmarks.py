@@ -95,10 +95,10 @@ def line_with(text: str, page: str) -> str:
     return line
 
 
-def test_both_readmes_have_the_tables_of_the_results(table: ModuleType) -> None:
+def test_pages_have_the_tables_of_the_results(table: ModuleType) -> None:
     results = json.loads(table.RESULTS.read_text())
     pages = table.pages(results)
-    assert {path.parent.name for path in pages} == {"benchmarks", BENCHMARKS.parent.name}
+    assert {path.name for path in pages} == {"README.md", "comparison.md"}
     for path, page in pages.items():
         assert path.read_text() == page, f"{path}: run `make bench`, or undo the edit"
 
@@ -119,6 +119,15 @@ def test_a_figure_that_misses_stands_in_the_table(table: ModuleType) -> None:
     assert "Of 1 ratios, 0 meet their target" in page
     short = table.render_short(results_with(row()))
     assert line_with("prose", short).endswith("| 64 MB/s | 0.5 |")
+
+
+def test_the_short_table_has_the_lowest_ratio_of_each_question(table: ModuleType) -> None:
+    rows = [row(text="prose"), row(text="code"), row(question="load", work="load")]
+    for found, ratio in zip(rows, (1.4, 1.2, 3.0), strict=True):
+        found["comparisons"] = [{**found["comparisons"][0], "ratio": ratio}]
+    short = table.render_short(results_with(*rows, row(question="learn", comparisons=[])))
+    assert [line[-5:] for line in short.splitlines()[4:]] == ["1.2 |", "3.0 |"]
+    assert "prose | 1" not in line_with("1.2", short)
 
 
 @pytest.mark.parametrize(

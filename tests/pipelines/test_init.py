@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -267,3 +268,11 @@ def test_no_files_are_an_error(tmp_path: Path) -> None:
     assert done.returncode == 4
     assert "There are no such files." in done.stderr
     assert not (tmp_path / "build.yaml").exists()
+
+
+def test_a_folder_of_a_storage_needs_a_glob(tmp_path: Path) -> None:
+    url = f"memory://{tmp_path.name}/crawl"
+    fsspec.filesystem("memory").pipe(f"{url}/a.txt", b"the cat")
+    done = beam_bpe("init", f"{url}/", "--config", tmp_path / "build.yaml")
+    assert done.returncode == 4
+    assert "crawl/ is a folder" in done.stderr and "Add /* for the files in it" in done.stderr

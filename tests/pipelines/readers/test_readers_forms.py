@@ -424,7 +424,7 @@ def test_the_first_and_the_last_of_many_bad_lines_are_found(folder: Path) -> Non
     assert offsets == [sum(len(line) + 1 for line in lines[:i]) for i in (0, 5, 5000, 9999)]
     first = found.rejects[0]
     assert (first.reason, first.length, first.first_bytes) == ("malformed_json", 13, lines[0])
-    assert first.message == "not JSON: Unterminated string starting at at byte 9 of the line"
+    assert first.message == "not JSON: Unterminated string starting at byte 9 of the line"
 
 
 @pytest.mark.parametrize(
