@@ -41,10 +41,13 @@ from scale_tables import MERGED_AT_ONCE, render
 from bpe_core import PretokenCounts, count_pretokens, train_from_counts
 from bpe_core._native import PretokenTable
 from bpe_core.memory import available_memory, training_memory
+from pipelines.config import TokenizerConfig
 from pipelines.counting.commits import count_tasks
+from pipelines.counting.given import GivenCounts
 from pipelines.counting.jobs import CountJob, Section
 from pipelines.counting.load import load_counts
 from pipelines.counting.shards import write_shard
+from pipelines.counting.training_counts import load_training_counts
 from pipelines.readers.tasks import TaskWork
 from pipelines.storage.directory import Directory
 
@@ -262,7 +265,8 @@ def train(directory: str) -> dict[str, Any]:
     learning, result = _timed(_learned, counts)
     peak_bytes, distinct, key_bytes = peak(), len(counts), _key_bytes(counts)
     del counts
-    filtering, _ = _timed(lambda: load_counts(output, manifest, min_count=_FILTER))
+    given, rules = GivenCounts.open(output.url), TokenizerConfig(min_count=_FILTER)
+    filtering, _ = _timed(load_training_counts, given, rules)
     return {
         "distinct": distinct,
         "distinct_bytes": key_bytes,

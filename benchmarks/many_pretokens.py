@@ -26,7 +26,8 @@ import pyarrow as pa
 import yaml
 from numpy.typing import NDArray
 
-from bpe_core.counts import PretokenCounts, columns_to_arrow
+from bpe_core.count_files import columns_to_arrow
+from bpe_core.counts import PretokenCounts
 
 _FILES: Final = 8
 _SHARED: Final = 20  # of as many pre-tokens of a file, one is in all files

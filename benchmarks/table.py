@@ -1,7 +1,8 @@
-"""Render results.json as the tables in benchmarks/README.md and in the project's README.md."""
+"""Render results.json as the tables in benchmarks/README.md, README.md and docs/comparison.md."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ END = "<!-- benchmarks: end -->"
 _SPREAD_SHOWN = 0.1
 _MET, _BELOW, _MISSED = "met", "below target", "**missed**"
 _STATED = ("tiktoken", "quicktok-v1", "bpe-openai", "tokenizers")
+# Questions about this package beside others, and the parts of a row's name that tell rows apart.
+_OF_PEERS = ("count", "learn", "train", "encode", "short", "batch", "pipeline", "pack")
+_VARIANT = re.compile(r",? (?:gpt2|r50k|cl100k|o200k)\b|, [\d,]+ bytes")
 
 Row = Mapping[str, Any]
 
@@ -77,6 +81,39 @@ def render_short(results: Mapping[str, Any]) -> str:
             _table("work|text|threads|bpe-beam|against||ratio", lines),
         ]
     )
+
+
+def render_peers(results: Mapping[str, Any]) -> str:
+    """Return the table of docs/comparison.md: the range of the ratios of each work and peer."""
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for row in results["rows"]:
+        if row["question"] in _OF_PEERS:
+            work = _VARIANT.sub("", row["work"])
+            for peer, of, ratio in _ratios(row):
+                name = f"{work}, peak memory" if of == "peak_bytes" else work
+                ratios.setdefault((name, peer), []).append(ratio)
+    lines = (
+        [
+            work,
+            peer,
+            str(len(found)),
+            " to ".join(f"{r:.1f}" for r in sorted({min(found), max(found)})),
+        ]
+        for (work, peer), found in ratios.items()
+    )
+    return f"{_environment(results)}\n\n{_table('work|against|rows|ratio', lines)}"
+
+
+def _ratios(row: Row) -> Iterable[tuple[str, str, float]]:
+    """Yield each peer of a row with a ratio, also where the row states no target."""
+    if row["comparisons"]:
+        for item in row["comparisons"]:
+            if item["ratio"] is not None:
+                yield item["against"], item["of"], item["ratio"]
+        return
+    ours, *peers = row["sides"]
+    for peer in peers:
+        yield peer, "seconds", row["sides"][peer]["median"] / row["sides"][ours]["median"]
 
 
 def _environment(results: Mapping[str, Any]) -> str:
@@ -203,6 +240,7 @@ def pages(results: Mapping[str, Any]) -> dict[Path, str]:
     tables = {
         HERE / "README.md": render(results),
         corpora.ROOT / "README.md": render_short(results),
+        corpora.ROOT / "docs" / "comparison.md": render_peers(results),
     }
     return {path: with_table(path.read_text(), table) for path, table in tables.items()}
 

@@ -28,7 +28,8 @@ from bpe_core._native import (
 )
 from bpe_core.buffers import concatenate
 from bpe_core.cores import usable_cores
-from bpe_core.counts import PretokenCounts, columns_to_arrow, normalization_metadata
+from bpe_core.count_files import columns_to_arrow
+from bpe_core.counts import PretokenCounts, normalization_metadata
 from bpe_core.errors import InvalidUtf8Error, TrainingError
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import (

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import PretokenTable
@@ -30,25 +28,30 @@ from bpe_core.count_algebra import (
     scale_entries,
     subtract_entries,
 )
+from bpe_core.count_files import (
+    SCHEMA,
+    check_ascending,
+    check_table,
+    columns_to_arrow,
+    find_shards,
+    pretokens_to_arrow,
+    read_file,
+    save_table,
+    sort_table,
+    split_column,
+    table_to_file,
+    with_entries,
+)
 from bpe_core.count_groups import (
     Group,
     GroupColumns,
     count_sources,
     entries_of_arrow,
-    entries_of_file,
-    entries_to_arrow,
-    entries_to_file,
     find_problem,
-    groups_of_text,
-    groups_to_text,
-    groups_type,
-    one_array,
-    sum_entries,
     sum_equal_rows,
 )
 from bpe_core.errors import FormatError, TrainingError
 from bpe_core.mixtures import (
-    MOST_SCALE_BITS,
     add_group_bytes,
     find_mixture,
     mix_counts,
@@ -61,17 +64,6 @@ from bpe_core.patterns import resolve_pattern
 
 __all__ = ["PretokenCounts"]
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("pretoken", pa.large_binary(), nullable=False),
-        pa.field("count", pa.int64(), nullable=False),
-    ]
-)
-FORMAT_VERSION = "1"
-GROUPED_FORMAT_VERSION = "2"  # with documents or groups
-_ROWS_AT_ONCE = 1 << 17
-_UNITS = frozenset(str(1 << bits) for bits in range(MOST_SCALE_BITS + 1))
-_DIGEST = "xxh3_128"  # in the metadata of files that `save` wrote; shards have it in the manifest
 _HOW_COUNTED = ("pattern", "special_tokens", "unicode_version", "normalizer", "normalize_quotes")
 
 
@@ -135,9 +127,9 @@ class PretokenCounts:
                 pa.array(mapping.keys(), pa.large_binary()),
                 pa.array(mapping.values(), pa.int64()),
             ],
-            schema=_SCHEMA,
+            schema=SCHEMA,
         )
-        return cls(_sort(table), metadata)
+        return cls(sort_table(table), metadata)
 
     @classmethod
     def from_counter(
@@ -172,7 +164,7 @@ class PretokenCounts:
         """
         if not isinstance(table, pa.Table):
             raise FormatError(f"the table: expected a pyarrow.Table, found {type(table).__name__}")
-        table, metadata, groups = _check_table(table, "the table")
+        table, metadata, groups = check_table(table, "the table")
         return cls(*_without_empty_groups(_add_equal_rows(table, len(groups)), groups, metadata))
 
     @classmethod
@@ -216,7 +208,9 @@ class PretokenCounts:
             raise TrainingError(
                 f"counts: expected sorted entries for each pre-token, found {problem}"
             )
-        table = _with_entries(pa.table([_pretokens(keys, offsets)], names=["pretoken"]), columns)
+        table = with_entries(
+            pa.table([pretokens_to_arrow(keys, offsets)], names=["pretoken"]), columns
+        )
         return cls(*_without_empty_groups(table, groups, metadata))
 
     @classmethod
@@ -228,12 +222,12 @@ class PretokenCounts:
             OSError: a file cannot be read.
         """
         path = Path(path)
-        files = _find_shards(path) if path.is_dir() else [path]
+        files = find_shards(path) if path.is_dir() else [path]
         tables: list[pa.Table] = []
         metadata: dict[str, str] = {}
         groups: tuple[Group, ...] = ()
         for number, file in enumerate(files):
-            table, metadata, of_file = _read_file(file)
+            table, metadata, of_file = read_file(file)
             if tables and (of_file != groups or table.schema != tables[0].schema):
                 raise FormatError(
                     f"{file}: expected the columns and groups of {files[0].name}, found others; "
@@ -254,14 +248,7 @@ class PretokenCounts:
 
         Its metadata contain a checksum, by which `load` recognizes damage.
         """
-        table = self.to_arrow()
-        digest = _digest(_sort(self._table), self.metadata, self.groups)
-        table = table.replace_schema_metadata(
-            {**(table.schema.metadata or {}), f"bpe.{_DIGEST}": digest}
-        )
-        temporary = f"{os.fspath(path)}.tmp"
-        pq.write_table(table, temporary, compression="zstd", write_statistics=False)
-        Path(temporary).replace(path)
+        save_table(path, self._table, self.metadata, self.groups)
 
     def to_arrow(self) -> pa.Table:
         """Return a table of pretoken (large_binary) and count (int64), sorted by pretoken.
@@ -269,23 +256,7 @@ class PretokenCounts:
         It has the column documents (int64) if documents were counted, and the column groups, a list
         of structs of source, value, count and documents, if counts are kept apart by group.
         """
-        table = _sort(self._table)
-        metadata = {"bpe.format": FORMAT_VERSION, **_add_prefix(self.metadata)}
-        if len(table.column_names) > len(_SCHEMA):
-            metadata["bpe.format"] = GROUPED_FORMAT_VERSION
-        if self.groups:
-            metadata["bpe.groups"] = groups_to_text(self.groups)
-            by_value = self.groups[0].value is not None
-            documents = "documents" in table.column_names
-            schema = file_schema(grouped=True, by_value=by_value, documents=documents)
-            field = schema.field("groups")
-            parts = (table[at : at + _ROWS_AT_ONCE] for at in range(0, len(table), _ROWS_AT_ONCE))
-            column = [
-                entries_to_file(entries_of_arrow(part["groups"]), self.groups, field.type)
-                for part in parts
-            ]
-            table = table.drop_columns("groups").append_column(field, pa.chunked_array(column))
-        return table.replace_schema_metadata(metadata)
+        return table_to_file(self._table, self.metadata, self.groups)
 
     def columns(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
         """Return (bytes, offsets, counts): pre-token i is bytes[offsets[i]:offsets[i + 1]].
@@ -386,8 +357,8 @@ class PretokenCounts:
         add_group_bytes(np.diff(offsets), columns, sizes)
         mixture = find_mixture(sum_by_name(names, sizes), shares, temperature)
         kept, weighted = mix_counts(columns, mixture, names)
-        pretokens = _pretokens(keys, offsets).filter(kept)
-        table = pa.table([pretokens, pa.array(weighted)], schema=_SCHEMA)
+        pretokens = pretokens_to_arrow(keys, offsets).filter(kept)
+        table = pa.table([pretokens, pa.array(weighted)], schema=SCHEMA)
         metadata = {key: text for key, text in self.metadata.items() if key != "group_by"}
         return PretokenCounts(table, {**metadata, "unit": str(1 << mixture.scale_bits)})
 
@@ -398,7 +369,7 @@ class PretokenCounts:
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Yield (pre-token, count), sorted by pre-token."""
-        for batch in _sort(self._table).to_batches():
+        for batch in sort_table(self._table).to_batches():
             yield from zip(batch["pretoken"].to_pylist(), batch["count"].to_pylist(), strict=True)
 
     def total(self) -> int:
@@ -554,7 +525,7 @@ class PretokenCounts:
         if not isinstance(other, PretokenCounts):
             return NotImplemented
         same = self.groups == other.groups
-        return same and bool(_sort(self._table).equals(_sort(other._table)))
+        return same and bool(sort_table(self._table).equals(sort_table(other._table)))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -651,7 +622,7 @@ def _share_columns(parts: Sequence[PretokenCounts], groups: Sequence[Group]) -> 
             columns = replace(columns, groups=numbers[columns.groups])
             if "documents" not in shared:
                 columns = replace(columns, documents=None)
-            tables[i] = _with_entries(tables[i], columns)
+            tables[i] = with_entries(tables[i], columns)
     return [table.select(shared) for table in tables]
 
 
@@ -670,47 +641,6 @@ def normalization_metadata(normalizer: str | None, normalize_quotes: bool) -> di
     }
 
 
-def _find_shards(directory: Path) -> list[Path]:
-    files = sorted(directory.glob("shard-*-of-*.parquet"))
-    number = files[0].stem.rsplit("-", 1)[1] if files else ""
-    expected = int(number) if number.isascii() and number.isdigit() else 0
-    wanted = (f"shard-{i:05d}-of-{expected:05d}.parquet" for i in range(expected))
-    found = {file.name for file in files}
-    missing = next((name for name in wanted if name not in found), None)
-    if missing is not None or len(files) != expected or not files:
-        raise FormatError(
-            f"{directory}: expected all shards of a finished count "
-            f"(shard-00000-of-NNNNN.parquet …), found {len(files)} of {expected or 'some'}"
-            f"{f', without {missing}' if missing else ''}; finish counting with `beam-bpe count`"
-        )
-    return files
-
-
-def _read_file(file: Path) -> tuple[pa.Table, dict[str, str], tuple[Group, ...]]:
-    try:
-        with pa.OSFile(str(file)) as source:
-            found = pq.ParquetFile(source).read(["pretoken", "count", "documents", "groups"])
-        table, metadata, groups = _check_table(found, str(file))
-    except FormatError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        # pyarrow also raises OSError, without an errno, if the contents are damaged.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise FormatError(
-            f"{file}: expected Parquet with the columns pretoken and count: {error}; restore the "
-            "file, or count again"
-        ) from None
-    digest = metadata.pop(_DIGEST, None)
-    if digest is not None and (computed := _digest(table, metadata, groups)) != digest:
-        raise FormatError(
-            f"{file}: expected contents of the checksum {digest[:32]}, found {computed}; the file "
-            "is damaged: restore it, or count again"
-        )
-    _check_ascending(table, str(file))
-    return table, metadata, groups
-
-
 def read_rows(table: pa.Table, where: str) -> PretokenCounts:
     """Return some consecutive rows of a file of counts, with its metadata and all of its groups.
 
@@ -721,106 +651,9 @@ def read_rows(table: pa.Table, where: str) -> PretokenCounts:
     Raises:
         FormatError: the rows are not those of a file of counts.
     """
-    rows, metadata, groups = _check_table(table, where)
-    _check_ascending(rows, where)
+    rows, metadata, groups = check_table(table, where)
+    check_ascending(rows, where)
     return PretokenCounts(rows, metadata, groups)
-
-
-def _check_ascending(table: pa.Table, where: str) -> None:
-    pretokens = one_array(table["pretoken"])
-    ascending = pc.less(pretokens[:-1], pretokens[1:]) if len(pretokens) > 1 else pa.array([True])
-    if not pc.all(ascending).as_py():
-        row = pc.index(ascending, False).as_py() + 1
-        raise FormatError(
-            f"{where}, row {row}: expected each pre-token once, in ascending order, found "
-            f"{pretokens[row].as_py()[:40]!r} after {pretokens[row - 1].as_py()[:40]!r}; restore "
-            "the file, or read it with pyarrow and give the table to from_arrow"
-        )
-
-
-def _digest(table: pa.Table, metadata: Mapping[str, str], groups: Sequence[Group]) -> str:
-    """Return the XXH3-128, in hex, of counts and of how they were counted."""
-    keys, offsets = split_column(table["pretoken"])
-    digest = xxhash.xxh3_128(json.dumps(sorted(metadata.items())).encode())
-    columns = [np.diff(offsets), table["count"].to_numpy()]
-    if "documents" in table.column_names:
-        columns.append(table["documents"].to_numpy())
-    if groups:
-        digest.update(groups_to_text(groups).encode())
-        entries = entries_of_arrow(table["groups"])
-        columns += [entries.offsets, entries.groups, entries.counts]
-        columns += [] if entries.documents is None else [entries.documents]
-    for column in columns:
-        digest.update(np.ascontiguousarray(column, "<i8").data)
-    digest.update(keys[offsets[0] : offsets[-1]].data)
-    return digest.hexdigest()
-
-
-def _check_table(table: pa.Table, where: str) -> tuple[pa.Table, dict[str, str], tuple[Group, ...]]:
-    """Check a table in the form of a file. Return it in the form of memory, with its groups."""
-    names = set(table.column_names)
-    if not {"pretoken", "count"} <= names:
-        raise FormatError(f"{where}: expected the columns pretoken and count, found {names}")
-    metadata = _parse_metadata(table.schema.metadata or {}, where)
-    found = table
-    schema = _SCHEMA
-    if "documents" in names:
-        schema = schema.append(pa.field("documents", pa.int64(), nullable=False))
-    try:
-        table = table.select(schema.names).cast(schema)
-    except (pa.ArrowException, ValueError, KeyError) as error:
-        raise FormatError(
-            f"{where}: expected pretoken as binary, count and documents as int64: {error}"
-        ) from None
-    if table.num_rows and (
-        pc.min(table["count"]).as_py() < 1
-        or pc.min(pc.binary_length(table["pretoken"])).as_py() < 1
-    ):
-        raise FormatError(f"{where}: expected pre-tokens of at least one byte with counts above 0")
-    if "documents" in names:
-        documents = table["documents"]
-        wrong = pc.or_(pc.less(documents, 1), pc.greater(documents, table["count"]))
-        if pc.any(wrong).as_py():
-            raise FormatError(f"{where}: expected documents above 0 and not above the count")
-    declared = metadata.pop("groups", None)
-    if "groups" not in names:
-        return table, metadata, ()
-    groups, columns = entries_of_file(found["groups"], where)
-    if declared is not None:
-        known = groups_of_text(declared, where)
-        number_of = {group: number for number, group in enumerate(known)}
-        if not number_of.keys() >= set(groups):
-            raise FormatError(f"{where}: expected the groups of its metadata, found others")
-        numbers = np.array([number_of[group] for group in groups], np.int32)
-        groups, columns = known, replace(columns, groups=numbers[columns.groups])
-    summed = _with_entries(table, _check_entries(columns, len(groups), where))
-    if not summed.drop_columns("groups").equals(table):
-        raise FormatError(
-            f"{where}: expected count and documents as the sums of those of the groups"
-        )
-    return summed, metadata, groups
-
-
-def _check_entries(columns: GroupColumns, groups: int, where: str) -> GroupColumns:
-    if problem := find_problem(columns, groups):
-        raise FormatError(f"{where}: expected sorted groups with counts, found {problem}")
-    return columns
-
-
-def _with_entries(table: pa.Table, columns: GroupColumns) -> pa.Table:
-    """Return the rows of a table with these entries of groups and with their sums.
-
-    Raises:
-        CountOverflowError: a sum does not fit into 64 bits.
-    """
-    arrays = [one_array(table["pretoken"]), pa.array(sum_entries(columns.counts, columns.offsets))]
-    fields = [*_SCHEMA]
-    if columns.documents is not None:
-        arrays.append(pa.array(sum_entries(columns.documents, columns.offsets)))
-        fields.append(pa.field("documents", pa.int64(), nullable=False))
-    arrays.append(entries_to_arrow(columns))
-    fields.append(pa.field("groups", arrays[-1].type, nullable=False))
-    return pa.table(arrays, schema=pa.schema(fields))
 
 
 def _entries(table: pa.Table) -> GroupColumns:
@@ -839,7 +672,7 @@ def _keep_entries(
     """Return the rows of a table that have entries left, with these entries."""
     rows = np.diff(left.offsets) > 0
     left = replace(left, offsets=np.append(left.offsets[:1], left.offsets[1:][rows]))
-    kept = _with_entries(table.filter(pa.array(rows)), left)
+    kept = with_entries(table.filter(pa.array(rows)), left)
     return PretokenCounts(*_without_empty_groups(kept, groups, metadata))
 
 
@@ -854,7 +687,7 @@ def _without_empty_groups(
     present = np.bincount(columns.groups, minlength=len(groups)) > 0
     if not present.all():
         numbers = (np.cumsum(present) - 1).astype(np.int32)
-        table = _with_entries(table, replace(columns, groups=numbers[columns.groups]))
+        table = with_entries(table, replace(columns, groups=numbers[columns.groups]))
     return (
         table,
         metadata,
@@ -870,7 +703,7 @@ def _add_equal_rows(table: pa.Table, groups: int) -> pa.Table:
     """
     if groups:
         keys, columns = sum_equal_rows(table["pretoken"], groups, entries_of_arrow(table["groups"]))
-        return _with_entries(pa.table([keys], names=["pretoken"]), columns)
+        return with_entries(pa.table([keys], names=["pretoken"]), columns)
     keys, offsets = split_column(table["pretoken"])
     sums = []
     for name in table.column_names[1:]:
@@ -882,99 +715,3 @@ def _add_equal_rows(table: pa.Table, groups: int) -> pa.Table:
         field = pa.field(name, pa.int64(), nullable=False)
         summed = summed.append_column(field, pa.chunked_array([numbers]))
     return summed
-
-
-def _parse_metadata(found: Mapping[bytes, bytes], where: str) -> dict[str, str]:
-    try:
-        metadata = {
-            key.decode().removeprefix("bpe."): value.decode()
-            for key, value in found.items()
-            if key.startswith(b"bpe.")
-        }
-        specials = json.loads(metadata.get("special_tokens", "[]"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{where}, metadata: expected UTF-8 and JSON: {error}") from None
-    if not isinstance(specials, list) or not all(isinstance(text, str) for text in specials):
-        raise FormatError(
-            f"{where}, metadata: expected special_tokens as a list of texts, found "
-            f"{metadata['special_tokens'][:100]}"
-        )
-    if metadata.get("unit", "1") not in _UNITS:
-        raise FormatError(
-            f"{where}, metadata: expected unit as a power of two up to 2^32, found "
-            f"{metadata['unit'][:100]}"
-        )
-    version = metadata.pop("format", FORMAT_VERSION)
-    if version not in (FORMAT_VERSION, GROUPED_FORMAT_VERSION):
-        raise FormatError(
-            f"{where}, metadata: expected format {FORMAT_VERSION} or {GROUPED_FORMAT_VERSION}, "
-            f"found {version[:100]}; read it with the version of this package that wrote it"
-        )
-    return metadata
-
-
-def split_column(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes and offsets of a column of pre-tokens."""
-    array = one_array(column)
-    _, offsets_buffer, data = array.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
-    if len(offsets) == 0:
-        offsets = np.zeros(1, np.int64)
-    keys = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return keys, offsets
-
-
-def columns_to_arrow(
-    keys: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.int64]
-) -> pa.Table:
-    """Return the columns as a table, without copying them."""
-    return pa.table([_pretokens(keys, offsets), pa.array(counts)], schema=_SCHEMA)
-
-
-def _pretokens(keys: NDArray[np.uint8], offsets: NDArray[np.int64]) -> pa.Array:
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
-def file_schema(*, grouped: bool, by_value: bool, documents: bool) -> pa.Schema:
-    """Return the schema of a file of counts; by_value: groups have a value besides the source."""
-    schema = _SCHEMA
-    if documents:
-        schema = schema.append(pa.field("documents", pa.int64(), nullable=False))
-    if grouped:
-        data_type = groups_type(by_value=by_value, documents=documents)
-        schema = schema.append(pa.field("groups", data_type, nullable=False))
-    return schema
-
-
-def columns_to_file(
-    columns: Sequence[NDArray[Any]], groups: Sequence[Group], schema: pa.Schema
-) -> pa.Table:
-    """Return rows as a table of a file.
-
-    Args:
-        columns: keys, offsets, counts and documents; of groups: offsets, groups, counts, documents.
-        groups: the groups of all files.
-        schema: the schema of the file.
-    """
-    keys, offsets, counts, documents, group_offsets, numbers, group_counts, of_groups = columns
-    arrays = [_pretokens(keys, offsets), pa.array(counts)]
-    if "documents" in schema.names:
-        arrays.append(pa.array(documents))
-    if "groups" in schema.names:
-        entries = GroupColumns(
-            group_offsets,
-            numbers,
-            group_counts,
-            of_groups if "documents" in schema.names else None,
-        )
-        arrays.append(entries_to_file(entries, groups, schema.field("groups").type))
-    return pa.table(arrays, schema=schema)
-
-
-def _sort(table: pa.Table) -> pa.Table:
-    return table.take(pc.sort_indices(table, [("pretoken", "ascending")])).combine_chunks()
-
-
-def _add_prefix(metadata: Mapping[str, str]) -> dict[str, str]:
-    return {f"bpe.{key}": value for key, value in metadata.items()}

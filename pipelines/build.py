@@ -27,6 +27,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from pipelines.analysis.size_comparison import check_compares, compare_sizes
 from pipelines.analysis.sizes import SizesReport
 from pipelines.config import BuildConfig, read_config
 from pipelines.console.progress import describe, expect, shown_to_program
@@ -45,7 +46,6 @@ from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
 from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
-from pipelines.stages.sizes import check_compares, compare_sizes
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.superwords import discard_other_superwords, discard_superwords
 from pipelines.stages.train import discard_tokenizer

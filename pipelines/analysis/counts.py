@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bpe_core import PretokenCounts
 from bpe_core._native import scan_documents
+from bpe_core.count_files import columns_to_arrow
 from bpe_core.count_groups import Group, one_array
-from bpe_core.counts import columns_to_arrow
 from bpe_core.short_repr import short_repr
 from bpe_core.visible_text import visible
 from pipelines.console.tables import format_table
@@ -166,7 +166,7 @@ def find_difference(one: GivenCounts, other: GivenCounts, number: int) -> Differ
     return Difference(rows=[row[1:] for row in best], totals=totals)
 
 
-def find_pretokens(counts: GivenCounts, pretokens: Sequence[bytes]) -> CountsTable:
+def look_up_pretokens(counts: GivenCounts, pretokens: Sequence[bytes]) -> CountsTable:
     """Return the counts of pre-tokens by group, in the given order; a count of 0 for others.
 
     Raises:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,20 +11,16 @@ from numpy.typing import NDArray
 
 from bpe_core import BPETokenizer, Group, PretokenCounts
 from bpe_core._native import PretokenTable, utf8_valid_prefix
-from bpe_core.counts import columns_to_arrow
-from bpe_core.errors import FormatError, TrainingError, UnknownTokenError
+from bpe_core.count_files import columns_to_arrow
+from bpe_core.errors import TrainingError, UnknownTokenError
 from bpe_core.evaluation import TokenUse, UseCounter
 from bpe_core.patterns import resolve_pattern
 from bpe_core.text_measures import WORDS, TextSize, find_words, measure_text
+from pipelines.counting.given import GivenCounts
 from pipelines.dataset.record_tokens import RecordCount, advise_field, read_records
 from pipelines.errors import ConfigError, InputError, shortened
-from pipelines.manifest.models import CountsManifest
-from pipelines.manifest.names import MANIFEST
 from pipelines.manifest.stage import COUNT
-from pipelines.manifest.stage_records import load_manifest
 from pipelines.readers.plain_files import find_files, read_blocks
-from pipelines.storage.directory import Directory
-from pipelines.storage.parquet import listed_bytes
 from pipelines.tokenizers.files import WHOLE_TEXTS, Tokenizer, model_of
 from pipelines.tokenizers.streams import Block, StreamEncoder
 from pipelines.tokenizers.vocabulary import Vocabulary
@@ -38,7 +32,6 @@ __all__ = [
     "TextStream",
     "Texts",
     "WrittenText",
-    "open_counts",
     "open_files",
 ]
 
@@ -64,6 +57,7 @@ Texts: TypeAlias = Iterable[Documents | TextStream]
 _STANDARD_INPUT: Final = "-"
 _WHITE_SPACE: Final = b" \t\n\r"
 _TABLE_BLOCK: Final = 4 << 20
+_ROWS_AT_ONCE: Final = 1 << 20
 _EVERYTHING: Final = Group("")
 
 
@@ -98,30 +92,42 @@ class EvaluationText(Protocol):
 
 
 class CountedText:
-    """Counts of a build, or of a file, with their groups.
+    """Counts of a text, with their groups, some rows of which are in memory at a time.
 
-    Args:
-        parts: Returns the counts in parts, of which one is in memory at a time.
-        location: Where they are.
+    Raises:
+        ConfigError: They are weights of a mixture.
+        OutputError: They are damaged.
     """
 
     kind = "counts"
     word = "pre-token with a letter"
     has_lone_words = False
 
-    def __init__(self, parts: Callable[[], Iterable[PretokenCounts]], location: str) -> None:
-        self.description = f"counts of {location}"
-        self._parts = parts
-        sizes = _sum_groups(parts(), lambda counts: measure_text(counts, "letters"))
+    def __init__(self, given: GivenCounts) -> None:
+        self.description = f"counts of {_name_place(given)}"
+        if given.empty.unit > 1:
+            raise ConfigError(
+                "These are weights of a mixture, not counts of a text.",
+                expected="counts of a text",
+                found=f"numbers in units of 1/{given.empty.unit}",
+                where=given.url,
+                hint="Evaluate on the counts that were mixed: groups show each part.",
+            )
+        self._given = given
+        sizes = _measure_groups(self._parts(), lambda counts: measure_text(counts, "letters"))
         self._names = _name_groups(sizes)
         self.sizes: Mapping[str, TextSize] = {self._names[g]: size for g, size in sizes.items()}
+
+    def _parts(self) -> Iterator[PretokenCounts]:
+        for shard in range(self._given.shards):
+            yield from self._given.read(shard, _ROWS_AT_ONCE)
 
     def use(self, tokenizer: Tokenizer, name: str) -> dict[str, TokenUse]:
         """Return the use of a tokenizer's ids by each group."""
         try:
             if not isinstance(tokenizer, BPETokenizer):
                 raise TrainingError("tokenizer: expected one that merges bytes, found another one")
-            uses = _sum_groups(self._parts(), UseCounter(tokenizer).count)
+            uses = _measure_groups(self._parts(), UseCounter(tokenizer).count)
         except TrainingError as error:
             raise ConfigError(
                 "Counts do not tell how this tokenizer encodes the text.",
@@ -140,7 +146,7 @@ class _Sum(Protocol):
 _Added = TypeVar("_Added", bound=_Sum)
 
 
-def _sum_groups(
+def _measure_groups(
     parts: Iterable[PretokenCounts], measure: Callable[[PretokenCounts], _Added]
 ) -> dict[Group, _Added]:
     """Return the measures of each group of counts, over all parts."""
@@ -153,6 +159,11 @@ def _sum_groups(
             measured = measure(of_group)
             found[group] = found[group] + measured if group in found else measured
     return dict(sorted(found.items()))
+
+
+def _name_place(given: GivenCounts) -> str:
+    """Return the place of counts for people: the output, instead of its directory of counts."""
+    return given.url.rstrip("/").removesuffix(f"/{COUNT.directory}")
 
 
 def _name_groups(groups: Collection[Group]) -> dict[Group, str]:
@@ -271,60 +282,6 @@ def _add(table: PretokenTable, text: bytes, source: TextStream) -> None:
             hint=source.advice and f"{source.advice[0].upper()}{source.advice[1:]}.",
         )
     table.add_documents(text, np.array([0]), np.array([len(text)]))
-
-
-def open_counts(location: str, storage_options: Mapping[str, Any] | None = None) -> CountedText:
-    """Return the counts in the output of a build, in its directory `counts`, or in a file.
-
-    Raises:
-        ConfigError: There are none.
-        InputError, OutputError: They are damaged, or the storage fails.
-    """
-    if Path(location).is_file():
-        try:
-            counts = PretokenCounts.load(location)
-        except FormatError as error:
-            raise InputError(
-                "The counts cannot be read.", found=str(error), where=location
-            ) from None
-        if counts.unit > 1:
-            raise ConfigError(
-                "These are weights of a mixture, not counts of a text.",
-                expected="counts of a text",
-                found=f"numbers in units of 1/{counts.unit}",
-                where=location,
-                hint="Evaluate on the counts that were mixed: groups show each part.",
-            )
-        return CountedText(lambda: [counts], location)
-    place = Directory(url=location, storage_options=storage_options or {})
-    is_counts = location.rstrip("/").endswith(f"/{COUNT.directory}")
-    directory = place if is_counts else place / COUNT.directory
-    manifest = load_manifest(COUNT, directory)
-    if manifest is None:
-        raise ConfigError(
-            "There are no counts to evaluate on.",
-            expected=f"an output with {COUNT.directory}/{MANIFEST}, or a file of counts",
-            where=location,
-            hint="Count the corpus: `beam-bpe count CONFIG`; or evaluate on text: --text FILE. An "
-            "output with counts.path has none: give that of the counts, and it by --with.",
-        )
-    return CountedText(partial(_read_shards, directory, manifest), location)
-
-
-def _read_shards(directory: Directory, manifest: CountsManifest) -> Iterator[PretokenCounts]:
-    for shard in manifest.shards:
-        data = listed_bytes(
-            directory,
-            shard.name,
-            size=shard.bytes,
-            xxh3_128=shard.xxh3_128,
-            what="A shard of the counts",
-            hint="Count again: `beam-bpe count CONFIG --restart`.",
-        )
-        with TemporaryDirectory(prefix="beam-bpe-") as local:
-            copy = Path(local, "shard.parquet")
-            copy.write_bytes(data)
-            yield PretokenCounts.load(copy)
 
 
 def open_files(

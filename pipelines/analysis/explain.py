@@ -20,7 +20,7 @@ from bpe_core.model import TokenizerModel
 from bpe_core.short_repr import short_repr
 from bpe_core.visible_text import visible
 from pipelines.analysis.document_frequency import find_document_frequency
-from pipelines.analysis.pretokens import PretokensWithToken, find_pretokens, groups_to_json
+from pipelines.analysis.pretokens import PretokensWithToken, find_pretokens_with, groups_to_json
 from pipelines.analysis.subjects import Subject
 from pipelines.analysis.tokens import bytes_of_ids, quote_token, token_to_json
 from pipelines.dataset.reading import TokenDataset
@@ -181,7 +181,7 @@ class TokenExplanation:
             use = self.encoding
             yield ""
             yield (
-                f"encoding     uses it {use.tokens:,} times, {_share(use.tokens, use.of)} of all "
+                f"encoding     uses it {use.tokens:,} times, {_percent(use.tokens, use.of)} of all "
                 f"tokens; place {use.place:,} of {len(self.model):,} ids"
             )
         for found in self.documents or ():
@@ -346,15 +346,13 @@ def explain_token(
     steps: tuple[MergeStep, ...] = ()
     if ordinary:
         kind, steps = _find_steps(model, token_id, token)
-    pretokens, not_counted = None, None
-    if subject.output is not None and subject.counts is not None:
+    pretokens, not_counted = None, subject.lost_counts
+    if subject.counts is not None:
         if not ordinary:
             not_counted = "special tokens are cut out of the text before it is counted"
         else:
             try:
-                pretokens = find_pretokens(
-                    model, token_id, subject.output / "counts", subject.counts, limit
-                )
+                pretokens = find_pretokens_with(model, token_id, subject.counts, limit)
             except TrainingError as error:
                 not_counted = str(error)
     dataset = subject.dataset
@@ -425,11 +423,11 @@ def _group_lines(
     for group in groups[:_GROUPS_SHOWN]:
         value = group.get("value")
         name = f"{group['source']} {value or ''}".strip()
-        share = _share(group["count"], total)
+        share = _percent(group["count"], total)
         yield f"{indent}{group['count']:>12,}  {share:>6}  in {visible(name) or 'the source'}"
     if len(groups) > _GROUPS_SHOWN:
         yield f"{indent}and {len(groups) - _GROUPS_SHOWN:,} more groups"
 
 
-def _share(part: int, whole: int) -> str:
+def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "–"

@@ -1,35 +1,28 @@
-"""Counted pre-tokens that become a token, from the shards of an output, a row group at a time."""
+"""Counted pre-tokens that become a token, a row group at a time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder
 from bpe_core.buffers import from_arrow, to_arrow
 from bpe_core.counts import PretokenCounts
-from bpe_core.errors import BpeError
 from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import check_counted_as_encoded, make_pretoken_encoder
-from pipelines.errors import DamagedOutputError
-from pipelines.manifest.entries import ShardEntry
-from pipelines.manifest.models import CountsManifest
-from pipelines.storage.directory import Directory
-from pipelines.storage.parquet import footer_of, open_parquet
+from pipelines.counting.given import GivenCounts, RowGroup
 
 __all__ = [
     "CountedPretoken",
     "PretokensWithToken",
-    "find_pretokens",
+    "find_pretokens_with",
     "groups_to_json",
     "read_row_groups",
 ]
@@ -94,16 +87,15 @@ def groups_to_json(groups: Mapping[GroupKey, int]) -> list[dict[str, Any]]:
     ]
 
 
-def find_pretokens(
-    model: TokenizerModel, token_id: int, directory: Directory, counts: CountsManifest, limit: int
+def find_pretokens_with(
+    model: TokenizerModel, token_id: int, counts: GivenCounts, limit: int
 ) -> PretokensWithToken:
     """Return the counted pre-tokens whose encoding has a token.
 
     Args:
         model: a tokenizer that splits text as it was counted.
         token_id: id of an ordinary token.
-        directory: directory of the counts.
-        counts: their manifest.
+        counts: the counts.
         limit: number of pre-tokens to return, the most frequent ones.
 
     Raises:
@@ -118,45 +110,20 @@ def find_pretokens(
         token=model.token_bytes[row].as_py(),
         limit=limit,
     )
-    read_row_groups(model, directory, counts, lambda *group: search.add_row_group(found, *group))
+    for group in read_row_groups(model, counts):
+        search.add_row_group(found, group)
     return found
 
 
-def read_row_groups(
-    model: TokenizerModel,
-    directory: Directory,
-    counts: CountsManifest,
-    add: Callable[[pq.ParquetFile, int], None],
-) -> None:
-    """Call a function with each row group of the counts: its file, and its number there.
+def read_row_groups(model: TokenizerModel, counts: GivenCounts) -> Iterator[RowGroup]:
+    """Yield the row groups of counts.
 
     Raises:
         TrainingError: the text was counted in another way than the tokenizer splits it.
-        DamagedOutputError: a shard is missing or damaged.
+        DamagedOutputError: a file is missing or damaged.
     """
-    for shard in counts.shards:
-        with _reading(directory, shard), open_parquet(directory, shard.name, shard.bytes) as file:
-            check_counted_as_encoded(
-                model, PretokenCounts.from_mapping({}, footer_of(file)), "tokenizer"
-            )
-            for number in range(file.num_row_groups):
-                add(file, number)
-
-
-@contextmanager
-def _reading(directory: Directory, shard: ShardEntry) -> Iterator[None]:
-    try:
-        yield
-    except BpeError:
-        raise
-    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise DamagedOutputError(
-            "A shard of the counts cannot be read.",
-            expected=f"{shard.bytes:,} bytes of Parquet",
-            found=f"{type(error).__name__}: {error}",
-            where=directory.path(shard.name),
-            hint="Restore it, or count again: `beam-bpe count CONFIG --restart`.",
-        ) from error
+    check_counted_as_encoded(model, counts.empty, "tokenizer")
+    return counts.row_groups()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,12 +135,12 @@ class _Search:
     token: bytes
     limit: int
 
-    def add_row_group(self, found: PretokensWithToken, file: pq.ParquetFile, number: int) -> None:
+    def add_row_group(self, found: PretokensWithToken, group: RowGroup) -> None:
         """Add the pre-tokens of a row group."""
-        table = file.read_row_group(number, columns=["pretoken", "count"], use_threads=False)
+        table = group.read(["pretoken", "count"])
         # Only pre-tokens that contain the bytes of a token can become it.
         candidates = pc.indices_nonzero(pc.match_substring(table["pretoken"], self.token))
-        rows, uses = self._find_uses(table.take(candidates), from_arrow(candidates))
+        rows, uses = self._encode(table.take(candidates), from_arrow(candidates))
         if not len(rows):
             return
         counts = table["count"].to_numpy()[rows]
@@ -181,23 +148,22 @@ class _Search:
         found.count += sum(counts.tolist())
         found.uses += sum((counts * uses).tolist())
         groups = None
-        if "groups" in file.schema_arrow.names:
-            whole = file.read_row_group(number, columns=["groups"], use_threads=False)
-            groups = whole["groups"].combine_chunks().take(to_arrow(rows))
-            found.groups.update(_sum_groups(groups, uses))
+        if "groups" in group.columns:
+            groups = group.read(["groups"])["groups"].combine_chunks().take(to_arrow(rows))
+            found.groups.update(_sum_entries(groups, uses))
         most = np.argsort(-counts, kind="stable")[: self.limit]
         texts = table["pretoken"].take(to_arrow(rows[most])).to_pylist()
         added = [
             CountedPretoken(
                 count=int(counts[i]),
                 text=text,
-                groups={} if groups is None else _sum_groups(groups[i : i + 1], _ONE),
+                groups={} if groups is None else _sum_entries(groups[i : i + 1], _ONE),
             )
             for i, text in zip(most.tolist(), texts, strict=True)
         ]
         found.top = sorted([*found.top, *added], key=_order)[: self.limit]
 
-    def _find_uses(
+    def _encode(
         self, pretokens: pa.Table, rows: NDArray[np.integer]
     ) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         """Return those of the rows that have the token, and how often each has it."""
@@ -216,7 +182,7 @@ def _order(pretoken: CountedPretoken) -> tuple[int, bytes]:
     return -pretoken.count, pretoken.text
 
 
-def _sum_groups(lists: pa.ListArray, weights: NDArray[np.int64]) -> Counter[GroupKey]:
+def _sum_entries(lists: pa.ListArray, weights: NDArray[np.int64]) -> Counter[GroupKey]:
     """Return the sum of the counts of each group, each row's as often as its weight."""
     entries = lists.flatten()
     times = np.repeat(weights, lists.value_lengths().to_numpy())

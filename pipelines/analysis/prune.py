@@ -21,6 +21,7 @@ from bpe_core.short_repr import short_repr
 from pipelines.analysis.subjects import Subject
 from pipelines.analysis.token_uses import count_uses, read_uses
 from pipelines.analysis.tokens import bytes_of_ids
+from pipelines.counting.given import GivenCounts
 from pipelines.errors import ConfigError, OutputError
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import save_tokenizer
@@ -89,7 +90,7 @@ def prune(
     *,
     keep_used: int | None = None,
     vocab_size: int | None = None,
-    counted: Subject | None = None,
+    counts: GivenCounts | None = None,
 ) -> Pruning:
     """Write a tokenizer without tokens that are hardly used, and the map of its ids.
 
@@ -98,7 +99,7 @@ def prune(
         destination: directory to write, without a tokenizer.
         keep_used: keep tokens with at least this number of uses, and what they are made of.
         vocab_size: keep the most used tokens up to this number of ids.
-        counted: another output, whose counts are used.
+        counts: counts that decide, instead of those of the output and its token files.
 
     Raises:
         ConfigError: there are no numbers of uses, or the size is too small.
@@ -106,7 +107,7 @@ def prune(
     """
     model = subject.model
     _check_destination(destination)
-    uses = _find_uses(subject if counted is None else counted, model, by_counts=counted is not None)
+    uses = _find_uses(subject, counts)
     try:
         kept = uses >= (keep_used or 0)
         if vocab_size is not None:
@@ -148,26 +149,30 @@ def _check_destination(destination: Directory) -> None:
         )
 
 
-def _find_uses(subject: Subject, model: TokenizerModel, *, by_counts: bool) -> NDArray[np.int64]:
-    """Return the uses of the ordinary tokens in the token files, else by the counts."""
-    if subject.dataset is not None and not by_counts:
-        return read_uses(subject.dataset, model)
-    if subject.output is None or subject.counts is None:
+def _find_uses(subject: Subject, counts: GivenCounts | None) -> NDArray[np.int64]:
+    """Return the uses of the ordinary tokens by given counts, in the token files, or by counts."""
+    if subject.dataset is not None and counts is None:
+        return read_uses(subject.dataset, subject.model)
+    counts = counts or subject.counts
+    if counts is None:
         raise ConfigError(
             "It is not known how often the tokens are used.",
             expected="the output of a build with counts or token files",
-            found="a tokenizer alone" if subject.output is None else "neither",
+            found=subject.lost_counts or ("neither" if subject.output else "a tokenizer alone"),
             where=subject.location,
             hint="Give an output whose text was counted by the pattern of the tokenizer: "
             "--counts OUTPUT.",
         )
     try:
-        return count_uses(model, subject.output / "counts", subject.counts).uses
+        return count_uses(subject.model, counts).uses
     except TrainingError as error:
         raise ConfigError(
             "The counts are not those of this tokenizer.",
-            found=str(error),
-            where=subject.location,
+            expected="text that was counted as the tokenizer splits it",
+            found=str(error).removeprefix("tokenizer: "),
+            where=counts.url,
+            hint="Give an output whose text was counted by its pattern: --counts OUTPUT; or encode "
+            "text with the tokenizer, and prune by its token files.",
         ) from None
 
 

@@ -9,17 +9,15 @@ from typing import Any
 from bpe_core import CharBPETokenizer
 from bpe_core.model import TokenizerModel
 from bpe_core.short_repr import short_repr
+from pipelines.counting.given import GivenCounts
 from pipelines.dataset.reading import TokenDataset
 from pipelines.dataset.tokenizers import find_model
 from pipelines.errors import ConfigError, InputError
-from pipelines.manifest.models import CountsManifest
 from pipelines.manifest.names import MANIFEST
-from pipelines.manifest.stage import COUNT
-from pipelines.manifest.stage_records import load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.sources import is_published
 
-__all__ = ["Subject", "open_counted", "open_subject"]
+__all__ = ["Subject", "open_subject"]
 
 
 @short_repr
@@ -31,14 +29,16 @@ class Subject:
         location: the path or URL that the user gave.
         model: the tokenizer.
         output: directory of the build; None for a tokenizer alone.
-        counts: manifest of the counts in the output, if there are any.
+        counts: the counts of the output, if there are any; perhaps those at `counts.path`.
+        lost_counts: the reason why the counts that it was trained from are not `counts`, or None.
         dataset: the token files in the output, if this tokenizer encoded any.
     """
 
     location: str
     model: TokenizerModel
     output: Directory | None = None
-    counts: CountsManifest | None = None
+    counts: GivenCounts | None = None
+    lost_counts: str | None = None
     dataset: TokenDataset | None = None
 
 
@@ -65,7 +65,11 @@ def open_subject(location: str, storage_options: Mapping[str, Any] | None = None
     output = Directory(url=location, storage_options=options)
     if is_published(output):
         return Subject(location=location, model=model)
-    counts = load_manifest(COUNT, output / "counts")
+    counts, lost_counts = None, None
+    try:
+        counts = GivenCounts.find(location, options)
+    except InputError as error:
+        lost_counts = f"{error.found} ({error.where})"
     dataset = None
     if (output / "tokens").find_bytes(MANIFEST) is not None:
         dataset = TokenDataset.open(location, options)
@@ -77,31 +81,6 @@ def open_subject(location: str, storage_options: Mapping[str, Any] | None = None
         model=model,
         output=output if is_output else None,
         counts=counts,
+        lost_counts=lost_counts,
         dataset=dataset,
     )
-
-
-def open_counted(
-    location: str, model: TokenizerModel, storage_options: Mapping[str, Any] | None = None
-) -> Subject:
-    """Return a tokenizer with the counts of an output, whose own tokenizer may be another.
-
-    Args:
-        location: path or URL of the output.
-        model: the tokenizer.
-        storage_options: options of the output's file system.
-
-    Raises:
-        InputError: there are no counts.
-    """
-    output = Directory(url=location, storage_options=storage_options or {})
-    counts = load_manifest(COUNT, output / "counts")
-    if counts is None:
-        raise InputError(
-            "There are no counts.",
-            expected="the output of a build, with finished counts",
-            found="no counts/manifest.json",
-            where=location,
-            hint="Count the corpus by the tokenizer's pattern: `beam-bpe count CONFIG`.",
-        )
-    return Subject(location=location, model=model, output=output, counts=counts)

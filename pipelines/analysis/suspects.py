@@ -144,7 +144,7 @@ def find_suspects(subject: Subject) -> Suspects:
             where=subject.location,
         )
     missing: list[str] = []
-    uses, sources, only = _find_uses(subject, missing)
+    uses, sources, only = _examine_uses(subject, missing)
     merged = _merge_counts(model)
     examined = lengths_of(model.token_bytes) > 1
     marks: dict[Reason, NDArray[np.bool_]] = {"unreachable": examined & ~_find_reachable(model)}
@@ -180,15 +180,15 @@ def find_suspects(subject: Subject) -> Suspects:
     )
 
 
-def _find_uses(
+def _examine_uses(
     subject: Subject, missing: list[str]
 ) -> tuple[NDArray[np.int64] | None, Sequence[str], NDArray[np.int64]]:
     """Return uses of the ordinary tokens, names of sources, and the source that alone has each."""
     model = subject.model
     nowhere = np.full(len(model.token_ids), -1, np.int64)
-    if subject.output is not None and subject.counts is not None:
+    if subject.counts is not None:
         try:
-            found = count_uses(model, subject.output / "counts", subject.counts)
+            found = count_uses(model, subject.counts)
         except TrainingError as error:
             missing.append(f"counts: {error}")
         else:
@@ -196,7 +196,7 @@ def _find_uses(
                 missing.append("sources: the counts are not kept apart by source")
             return found.uses, found.sources, found.only_source
     if subject.dataset is None:
-        missing.append("uses: there are neither counts nor token files")
+        missing.append(f"uses: {subject.lost_counts or 'there are neither counts nor token files'}")
         return None, (), nowhere
     return read_uses(subject.dataset, model), (), nowhere
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core.cores import usable_cores
@@ -16,10 +16,9 @@ from bpe_core.counts import PretokenCounts
 from bpe_core.model import TokenizerModel
 from bpe_core.pretoken_encoding import make_pretoken_encoder
 from pipelines.analysis.pretokens import read_row_groups
+from pipelines.counting.given import GivenCounts, RowGroup
 from pipelines.dataset.reading import TokenDataset
 from pipelines.dataset.report import read_all_statistics
-from pipelines.manifest.models import CountsManifest
-from pipelines.storage.directory import Directory
 from pipelines.tokenizers.vocabulary import Vocabulary
 
 __all__ = ["TokenUses", "count_uses", "read_uses"]
@@ -51,23 +50,22 @@ def read_uses(dataset: TokenDataset, model: TokenizerModel) -> NDArray[np.int64]
     return uses[vocabulary.rows_of(model.token_ids)]
 
 
-def count_uses(model: TokenizerModel, directory: Directory, counts: CountsManifest) -> TokenUses:
+def count_uses(model: TokenizerModel, counts: GivenCounts) -> TokenUses:
     """Return the use of the tokens by counted text, a row group of which is in memory at a time.
 
     Args:
         model: a tokenizer that splits text as it was counted.
-        directory: directory of the counts.
-        counts: their manifest.
+        counts: the counts.
 
     Raises:
         TrainingError: the text was counted in another way than the tokenizer splits it.
         DamagedOutputError: a shard is missing or damaged.
     """
     counter = _Counter(model)
-    read_row_groups(model, directory, counts, counter.add)
+    counter.add_all(read_row_groups(model, counts))
     while counter.has_more_sources:
         counter.begin_next_sources()
-        read_row_groups(model, directory, counts, counter.add)
+        counter.add_all(read_row_groups(model, counts))
     return counter.finish()
 
 
@@ -88,11 +86,14 @@ class _Counter:
         """True if there are sources that were not counted yet."""
         return len(self._sources) > self._first + _SOURCES_AT_ONCE
 
-    def add(self, file: pq.ParquetFile, number: int) -> None:
-        """Add the pre-tokens of a row group."""
-        is_grouped = "groups" in file.schema_arrow.names
-        columns = ["pretoken", "count", *(["groups"] if is_grouped else [])]
-        table = file.read_row_group(number, columns=columns, use_threads=False)
+    def add_all(self, groups: Iterable[RowGroup]) -> None:
+        """Add the pre-tokens of row groups."""
+        for group in groups:
+            self._add(group)
+
+    def _add(self, group: RowGroup) -> None:
+        is_grouped = "groups" in group.columns
+        table = group.read(["pretoken", "count", *(["groups"] if is_grouped else [])])
         if not is_grouped:
             self._total += self._count(
                 table, np.arange(len(table) + 1), np.zeros(len(table), np.int32), None

@@ -12,7 +12,7 @@ from pipelines import supervisor
 from pipelines.cli.options import Debug, Json, Overrides, StorageOptions, parse_number
 from pipelines.cli.output import display, print_json, print_note, print_result
 from pipelines.cli.process import enter_child, leave_at_once, load, report_errors
-from pipelines.errors import ConfigError, OutputError
+from pipelines.errors import ConfigError, InputError, OutputError
 
 OutputOrTokenizer = Annotated[
     str,
@@ -68,8 +68,8 @@ def sizes(
             )
         with display(first, brief=not is_config):
             from pipelines import build
+            from pipelines.analysis.size_comparison import compare_sizes
             from pipelines.exports.export import output_directory
-            from pipelines.stages.sizes import compare_sizes
 
             if is_config:
                 report = build.sizes(load(Path(source), overrides), wanted)
@@ -171,7 +171,8 @@ def evaluate(
         from pipelines.analysis.evaluation import evaluate as measure
         from pipelines.analysis.evaluation_report import format_evaluation
         from pipelines.analysis.evaluation_sample import open_sample
-        from pipelines.analysis.evaluation_texts import EvaluationText, open_counts, open_files
+        from pipelines.analysis.evaluation_texts import CountedText, EvaluationText, open_files
+        from pipelines.counting.given import GivenCounts
         from pipelines.dataset.tokenizers import find_model, open_tokenizer
         from pipelines.exports.export import read_storage_options
         from pipelines.pages.evaluation import make_page
@@ -189,7 +190,12 @@ def evaluate(
             elif sample:
                 text = open_sample(output, options)
             else:
-                text = open_counts(counts or output, options)
+                try:
+                    given = GivenCounts.open(counts or output, options)
+                except InputError as error:
+                    error.hint = f"{error.hint} Or evaluate on text: --text FILE."
+                    raise
+                text = CountedText(given)
             found = measure(opened, text, reference)
         if html is not None:
             try:

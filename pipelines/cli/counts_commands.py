@@ -256,10 +256,10 @@ def show(
     """Show the counts of pre-tokens, by group and with documents if these were counted."""
     with leave_at_once(), report_errors(debug):
         with display(f"reading {counts}", brief=True):
-            from pipelines.analysis.counts import find_pretokens
+            from pipelines.analysis.counts import look_up_pretokens
 
             (given,) = _open([counts], storage_options)
-            found = find_pretokens(given, [text.encode() for text in pretokens])
+            found = look_up_pretokens(given, [text.encode() for text in pretokens])
         _print(found, as_json)
 
 
@@ -297,13 +297,11 @@ def export(
 
 
 def _open(urls: Sequence[str], storage_options: str | None) -> list[GivenCounts]:
-    from pipelines.config.values import protocol_of
     from pipelines.counting.given import GivenCounts
     from pipelines.exports.export import read_storage_options
-    from pipelines.storage.filesystems import LOCAL
 
     options = read_storage_options(storage_options)
-    return [GivenCounts.open(url, {} if protocol_of(url) in LOCAL else options) for url in urls]
+    return [GivenCounts.open(url, options) for url in urls]
 
 
 def _combine(

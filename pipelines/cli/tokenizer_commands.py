@@ -125,8 +125,8 @@ def prune(
     counts: Annotated[
         str | None,
         typer.Option(
-            metavar="OUTPUT",
-            help="The output whose counts are used, counted by the tokenizer's pattern.",
+            metavar="OUTPUT_OR_FILE",
+            help="Use these counts, counted by the tokenizer's pattern.",
             show_default="the token files, or else the counts, of the first argument",
         ),
     ] = None,
@@ -143,17 +143,17 @@ def prune(
             )
         with display(f"reading {source}", brief=True):
             from pipelines.analysis.prune import prune
-            from pipelines.analysis.subjects import open_counted, open_subject
+            from pipelines.analysis.subjects import open_subject
+            from pipelines.counting.given import GivenCounts
             from pipelines.exports.export import output_directory, read_storage_options
 
             options = read_storage_options(storage_options)
-            subject = open_subject(source, options)
             pruned = prune(
-                subject,
+                open_subject(source, options),
                 output_directory(output, storage_options),
                 keep_used=keep_used,
                 vocab_size=vocab_size,
-                counted=None if counts is None else open_counted(counts, subject.model, options),
+                counts=None if counts is None else GivenCounts.open(counts, options),
             )
         if as_json:
             print_json(pruned.to_json())

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bpe_core.count_files import FORMAT_VERSION
 from bpe_core.count_groups import Group
-from bpe_core.counts import FORMAT_VERSION
 from pipelines.accounting import DocumentTotals, sum_hashes
 from pipelines.config.fingerprints import fingerprint
 from pipelines.console import progress

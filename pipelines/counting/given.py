@@ -1,25 +1,30 @@
-"""Counts given by path or URL: a finished output, its directory of counts, or a Parquet file."""
+"""Counts to read: of an output, also if it trained from those of another, or in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import xxhash
 
 from bpe_core import PretokenCounts
-from bpe_core.counts import read_rows
-from bpe_core.errors import FormatError
+from bpe_core.counts import normalization_metadata, read_rows
+from bpe_core.errors import FormatError, TrainingError
 from pipelines.accounting import DocumentTotals
+from pipelines.config import BuildConfig
 from pipelines.counting.shard_files import shard_name
-from pipelines.errors import DamagedOutputError, InputError
-from pipelines.manifest.models import CountsManifest
+from pipelines.errors import ConfigError, DamagedOutputError, InputError, PipelineError
+from pipelines.manifest.entries import ShardEntry
+from pipelines.manifest.models import CountsContent
 from pipelines.manifest.names import MANIFEST, SHARD_FILE
-from pipelines.manifest.stage import COUNT
+from pipelines.manifest.run_record import RunRecord
+from pipelines.manifest.stage import COUNT, TRAIN
 from pipelines.manifest.stage_records import load_manifest
 from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
@@ -30,6 +35,32 @@ _OF_THE_FILE: Final = ("shard", "totals", "corpus", "fingerprint", "xxh3_128")
 _CHECKED_AT_ONCE: Final = 8 << 20
 
 
+@dataclass(frozen=True)
+class RowGroup:
+    """A part of a file of counts, to read.
+
+    Attributes:
+        columns: Names of its columns.
+        metadata: How text was counted, and the groups, as the file has them.
+    """
+
+    columns: Sequence[str]
+    metadata: Mapping[str, str]
+    _given: GivenCounts
+    _file: pq.ParquetFile
+    _number: int
+    _where: str
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return some or all columns of its rows, in the order of the file.
+
+        Raises:
+            OutputError: The file is damaged.
+        """
+        with self._given._problems(self._where):
+            return self._file.read_row_group(self._number, columns=columns, use_threads=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GivenCounts:
     """Counts to read, shard by shard.
@@ -38,46 +69,137 @@ class GivenCounts:
         directory: Directory of the files.
         names: Names of the files: all shards in order, or a single file.
         manifest: Manifest of the counts, or None for files without one.
+        entries: Entries of the files in it; empty for files without one.
+        fingerprint: Fingerprint in it, or None.
     """
 
     directory: Directory
     names: tuple[str, ...]
-    manifest: CountsManifest | None = None
+    manifest: CountsContent | None = None
+    entries: tuple[ShardEntry, ...] = ()
+    fingerprint: str | None = None
     _checked: set[str] = field(default_factory=set, compare=False, repr=False)
 
     @classmethod
     def open(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Self:
         """Return the counts at a path or URL.
 
+        It is an output, whose counts may be those that its tokenizer was trained from
+        (`counts.path`); a directory of counts; or a Parquet file.
+
         Raises:
-            InputError: there are no finished counts.
-            OutputError: files are missing or damaged.
+            InputError: There are no finished counts.
+            OutputError: Files are missing or damaged.
         """
-        if url.endswith(".parquet"):
-            parent, _, name = url.rpartition("/")
-            directory = Directory(url=parent or ".", storage_options=dict(storage_options or {}))
+        found = cls.find(url, storage_options)
+        if found is None:
+            raise _no_counts(url, f"no {COUNT.directory}/{MANIFEST}")
+        return found
+
+    @classmethod
+    def find(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Self | None:
+        """Return the counts at a path or URL, as `open` does, or None if none were finished.
+
+        Raises:
+            InputError: There is no such file, or the counts that an output was trained from are
+                gone.
+            OutputError: Files are missing or damaged.
+        """
+        root = Directory.given(url, storage_options)
+        if url.endswith(".parquet") or (root.is_local and root.local_path("").is_file()):
+            parent, slash, name = url.rpartition("/")
+            directory = Directory.given(parent or slash or ".", storage_options)
             if name not in directory.sizes():
                 raise _no_counts(url, "no such file")
             return cls(directory=directory, names=(name,))
-        root = Directory(url=url, storage_options=dict(storage_options or {}))
+        if (found := cls._find(root)) is not None:
+            return found
+        record = RunRecord.load(root / TRAIN.directory)
+        if record is None or record.counts is None:
+            return None
+        given = root.elsewhere(record.counts)
+        if (found := cls._find(given)) is None:
+            raise _no_counts(given.url, f"none, though {url} was trained from counts there")
+        return found
+
+    @classmethod
+    def _find(cls, root: Directory) -> Self | None:
+        """Return the counts in an output or a directory of counts, or None."""
+        sizes: dict[str, int] = {}
         for directory in (root / COUNT.directory, root):
             sizes = directory.sizes()
             if MANIFEST in sizes and (directory is not root or _has_shards(sizes)):
                 manifest = load_manifest(COUNT, directory)
                 assert manifest is not None
-                names = tuple(shard.name for shard in manifest.shards)
                 wrong = [s.name for s in manifest.shards if sizes.get(s.name) != s.bytes]
                 if wrong:
-                    raise _no_counts(directory.url, f"{wrong[0]} missing or of another size")
-                return cls(directory=directory, names=names, manifest=manifest)
-        sizes = root.sizes()  # shards that a pipeline of the user's wrote
+                    raise _damaged(directory.path(wrong[0]), "missing or of another size")
+                return cls.listed(directory, manifest)
+        # Shards that a pipeline of the user's wrote.
         found = next(filter(None, map(SHARD_FILE.fullmatch, sorted(sizes))), None)
         if found is None:
-            raise _no_counts(url, f"no {COUNT.directory}/{MANIFEST}")
+            return None
         names = tuple(shard_name(shard, int(found[1])) for shard in range(int(found[1])))
         if missing := [name for name in names if name not in sizes]:
-            raise _no_counts(url, f"no {missing[0]}")
+            raise _no_counts(root.url, f"no {missing[0]}")
         return cls(directory=root, names=names)
+
+    @classmethod
+    def listed(cls, directory: Directory, manifest: CountsContent) -> Self:
+        """Return the counts in a directory that a manifest, or its content, lists."""
+        return cls(
+            directory=directory,
+            names=tuple(shard.name for shard in manifest.shards),
+            manifest=manifest,
+            entries=tuple(manifest.shards),
+            fingerprint=manifest.fingerprint,
+        )
+
+    @classmethod
+    def of_build(cls, config: BuildConfig, output: Directory) -> Self:
+        """Return the counts at `counts.path`, from which a build trains.
+
+        Args:
+            config: Configuration of the build, with `counts.path`.
+            output: Its output.
+
+        Raises:
+            ConfigError: They have no manifest, or were counted by other rules.
+            InputError: There are no finished counts.
+        """
+        path = config.counts.path
+        assert path is not None, "the caller has it"
+        place = output.elsewhere(config.resolve(path))
+        try:
+            given = cls.open(place.url, place.storage_options)
+        except InputError as error:  # counting by this configuration is refused, too
+            error.hint = "Change counts.path, or remove it to count the input."
+            raise
+        if given.manifest is None:
+            raise ConfigError(
+                "Counts without a manifest cannot be trained from.",
+                expected="a directory that `beam-bpe count` or `beam-bpe counts` wrote",
+                found=given.url,
+                where="counts.path",
+                hint=f"Write one: `beam-bpe counts merge {path} --output DIR`.",
+            )
+        tokenizer = config.tokenizer
+        wanted = {
+            "pattern": tokenizer.effective_pattern,
+            "special_tokens": json.dumps(tokenizer.special_tokens, ensure_ascii=False),
+            **normalization_metadata(tokenizer.normalization_form, tokenizer.normalize_quotes),
+        }
+        try:
+            PretokenCounts.from_mapping({}, wanted) + given.empty  # refuses other rules by name
+        except TrainingError as error:
+            raise ConfigError(
+                "The counts were counted by other rules than those of the configuration.",
+                expected="counts by the pattern, special tokens and normalization of `tokenizer`",
+                found=f"{error} (configuration and counts)",
+                where=f"counts.path: {given.url}",
+                hint="Change `tokenizer`, or give counts by its rules.",
+            ) from None
+        return given
 
     @property
     def shards(self) -> int:
@@ -87,7 +209,8 @@ class GivenCounts:
     @property
     def url(self) -> str:
         """The path or URL, for messages."""
-        return self.directory.url if self.shards > 1 else self.directory.path(self.names[0])
+        is_file = self.shards == 1 and not self.entries
+        return self.directory.path(self.names[0]) if is_file else self.directory.url
 
     @cached_property
     def empty(self) -> PretokenCounts:
@@ -108,7 +231,13 @@ class GivenCounts:
         """The fingerprint of the counted documents; that of no documents if it is unknown."""
         if self.manifest is not None:
             return self.manifest.corpus
-        return self._footers[0].get("corpus", DocumentTotals().corpus_fingerprint)
+        return self.footer.get("corpus", DocumentTotals().corpus_fingerprint)
+
+    @cached_property
+    def footer(self) -> dict[str, str]:
+        """The metadata of the first file."""
+        with self._open(self.names[0]) as file:
+            return footer_of(file)
 
     @cached_property
     def rows(self) -> int:
@@ -142,7 +271,7 @@ class GivenCounts:
 
         Raises:
             OutputError: The file is damaged.
-            FormatError: The file does not contain counts.
+            InputError: A file without a manifest does not contain counts.
         """
         name = self.names[shard]
         where = self.directory.path(name)
@@ -153,8 +282,9 @@ class GivenCounts:
             columns = [column for column in _COLUMNS if column in schema.names]
             # One row group after the other: Arrow cannot read dictionaries of several as one batch.
             for number in range(file.num_row_groups):
-                batches = file.iter_batches(rows_at_once, row_groups=[number], columns=columns)
-                while (batch := _next(batches, where)) is not None:
+                for batch in file.iter_batches(rows_at_once, row_groups=[number], columns=columns):
+                    if not batch.num_rows:
+                        continue
                     table = pa.Table.from_batches([batch]).replace_schema_metadata(schema.metadata)
                     rows = read_rows(table, where)
                     keys, offsets, _ = rows.columns()
@@ -165,33 +295,71 @@ class GivenCounts:
 
     def _check(self, shard: int) -> None:
         """Compare the bytes of a shard with its entry in the manifest, once."""
-        if self.manifest is None or self.names[shard] in self._checked:
+        if not self.entries or self.names[shard] in self._checked:
             return
-        entry, digest = self.manifest.shards[shard], xxhash.xxh3_128()
+        entry, digest = self.entries[shard], xxhash.xxh3_128()
         for start in range(0, entry.bytes, _CHECKED_AT_ONCE):
             end = min(start + _CHECKED_AT_ONCE, entry.bytes)
             digest.update(self.directory.read_bytes(entry.name, start, end))
-        if digest.hexdigest() != entry.xxh3_128:
-            where = self.directory.path(entry.name)
-            raise _damaged(where, f"{digest.hexdigest()} instead of {entry.xxh3_128}")
+        self._compare(shard, digest.hexdigest())
         self._checked.add(entry.name)
 
+    def _compare(self, shard: int, found: str) -> None:
+        entry = self.entries[shard]
+        if found != entry.xxh3_128:
+            with self._problems(self.directory.path(entry.name)):
+                raise ValueError(f"xxh3-128 {found} instead of {entry.xxh3_128}")
+
+    def row_groups(self) -> Iterator[RowGroup]:
+        """Yield the row groups of all files. A file is in memory while its row groups are read.
+
+        Raises:
+            OutputError: A file is missing or damaged.
+            InputError: A file without a manifest does not contain counts.
+        """
+        for shard, name in enumerate(self.names):
+            where = self.directory.path(name)
+            data = self.directory.read_bytes(name)
+            if self.entries:
+                self._compare(shard, xxhash.xxh3_128_hexdigest(data))
+            with self._problems(where):
+                file = pq.ParquetFile(pa.BufferReader(data))
+                schema, footer = file.schema_arrow, footer_of(file)
+            for number in range(file.num_row_groups):
+                group = RowGroup(schema.names, footer, self, file, number, where)
+                if not self.entries:
+                    with self._problems(where):
+                        columns = [column for column in _COLUMNS if column in schema.names]
+                        rows = group.read(columns).replace_schema_metadata(schema.metadata)
+                        read_rows(rows, where)  # checks them
+                yield group
+
     @contextmanager
-    def _open(self, name: str) -> Iterator[Any]:
-        where = self.directory.path(name)
+    def _open(self, name: str) -> Iterator[pq.ParquetFile]:
+        with (
+            self._problems(self.directory.path(name)),
+            open_parquet(self.directory, name) as file,
+        ):
+            yield file
+
+    @contextmanager
+    def _problems(self, where: str) -> Iterator[None]:
+        """Replace errors of a file that is damaged, or does not contain counts."""
         try:
-            with open_parquet(self.directory, name) as file:
-                yield file
-        except (pa.ArrowException, OSError) as error:
-            raise _damaged(where, str(error)) from None
-
-
-def _next(batches: Iterator[pa.RecordBatch], where: str) -> pa.RecordBatch | None:
-    """Return the next batch that has rows, or None."""
-    try:
-        return next((batch for batch in batches if batch.num_rows), None)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(where, str(error)) from None
+            yield
+        except (pa.ArrowException, OSError, ValueError, KeyError, FormatError) as error:
+            if isinstance(error, PipelineError):
+                raise
+            if self.entries:
+                raise _damaged(where, str(error)) from None
+            raise InputError(
+                "The counts cannot be read.",
+                expected="Parquet with the columns pretoken and count, sorted by pre-token",
+                found=str(error).removeprefix(f"{where}: expected "),
+                where=where,
+                hint="Give the output of a build, or a file that `PretokenCounts.save` or "
+                "`beam-bpe counts` wrote.",
+            ) from None
 
 
 def _has_shards(names: Mapping[str, int]) -> bool:
@@ -205,14 +373,14 @@ def _no_counts(where: str, found: str) -> InputError:
         ".parquet file of counts",
         found=found,
         where=where,
-        hint="Count a corpus: `beam-bpe count CONFIG`.",
+        hint="Count the corpus: `beam-bpe count CONFIG`.",
     )
 
 
 def _damaged(where: str, found: str) -> DamagedOutputError:
     return DamagedOutputError(
         "A file of counts is damaged.",
-        expected="Parquet with the columns pretoken and count, with the bytes in its manifest",
+        expected="the bytes that its manifest lists",
         found=found,
         where=where,
         hint="Restore it, or count again: `beam-bpe count CONFIG --restart`.",

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
+from bpe_core.count_files import FORMAT_VERSION, GROUPED_FORMAT_VERSION
 from bpe_core.count_groups import MAX_GROUPS, Group
-from bpe_core.counts import FORMAT_VERSION, GROUPED_FORMAT_VERSION, normalization_metadata
+from bpe_core.counts import normalization_metadata
 from bpe_core.patterns import resolve_pattern
 from bpe_core.short_repr import short_repr
 from bpe_core.superwords import superword_metadata

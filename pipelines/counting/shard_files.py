@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core import PretokenCounts
-from bpe_core.count_groups import Group, groups_to_text
-from bpe_core.counts import (
+from bpe_core.count_files import (
     FORMAT_VERSION,
     GROUPED_FORMAT_VERSION,
     columns_to_file,
     file_schema,
 )
+from bpe_core.count_groups import Group, groups_to_text
 from pipelines.manifest.entries import GroupName
 from pipelines.storage.directory import Directory
 

@@ -14,9 +14,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from bpe_core._native import PretokenTable
+from bpe_core.count_files import columns_to_arrow
 from bpe_core.count_groups import MAX_GROUPS, Group
 from bpe_core.counting import add_custom_pretokens
-from bpe_core.counts import PretokenCounts, columns_to_arrow
+from bpe_core.counts import PretokenCounts
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set

@@ -1,25 +1,25 @@
 """Load counts for training: without rare pre-tokens, mixed or by group, as configured.
 
-Shards are read batch by batch. A mixture takes two passes: the first finds the bytes of each group
-that are left, the second applies the weights. Groups are in memory for one batch only, unless
-training itself needs them.
+Files are read row group by row group. A mixture takes two passes: the first finds the bytes of each
+group that are left, the second applies the weights. Groups are in memory for one row group only,
+unless training itself needs them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bpe_core.count_files import split_column
 from bpe_core.count_groups import Group, GroupColumns, count_sources, entries_of_file
-from bpe_core.counts import PretokenCounts, split_column
+from bpe_core.counts import PretokenCounts
 from bpe_core.errors import TrainingError
 from bpe_core.mixtures import (
     Mixture,
@@ -31,11 +31,10 @@ from bpe_core.mixtures import (
 )
 from bpe_core.parity import ParityRules, check_ratios
 from pipelines.config import TokenizerConfig
+from pipelines.counting.given import GivenCounts, RowGroup
 from pipelines.counting.load import Shards
 from pipelines.errors import ConfigError
-from pipelines.storage.directory import Directory
 
-_NO_ROWS: Final = PretokenCounts.from_mapping({}).to_arrow().replace_schema_metadata(None)
 _ENTRY_BYTES: Final = 64  # a count of a group: in the columns, as they are joined, and in training
 
 
@@ -54,14 +53,11 @@ class TrainingCounts:
     parity: ParityRules | None = None
 
 
-def load_training_counts(
-    directory: Directory, manifest: Mapping[str, Any], config: TokenizerConfig
-) -> TrainingCounts:
-    """Load the counts of a finished stage as the rules of training select and weight them.
+def load_training_counts(given: GivenCounts, config: TokenizerConfig) -> TrainingCounts:
+    """Load counts as the rules of training select and weight them.
 
     Args:
-        directory: Directory of the shards.
-        manifest: Manifest of the stage.
+        given: The counts.
         config: Configuration of the tokenizer.
 
     Raises:
@@ -69,20 +65,17 @@ def load_training_counts(
         ConfigError: The groups of the counts are not those of the mixture.
         TooLargeError: Learning merges from these counts would need more memory than is available.
     """
-    shards = Shards(directory, manifest)
+    shards = Shards(given)
     try:
         if config.mixture is not None:
             return _load_mixture(shards, config)
         if config.parity is not None:
             return _load_groups(shards, config)
     except TrainingError as error:
-        raise _misfit(config, error, directory.url) from None
+        raise _misfit(config, error, given.url) from None
     with_groups = config.min_sources > 1
-    tables = (
-        [rows.table for rows in _read_rows(file, config, with_groups=with_groups)]
-        for file in shards
-    )
-    return TrainingCounts(counts=shards.join(map(_join, tables)))
+    rows = (_read_rows(group, config, with_groups=with_groups) for group in given.row_groups())
+    return TrainingCounts(counts=shards.join(part.table for part in rows))
 
 
 def check_groups(config: TokenizerConfig, sizes: Mapping[Group, int] | None, where: str) -> None:
@@ -137,7 +130,7 @@ def _lacking(column: str) -> ConfigError:
 
 
 class _Rows(NamedTuple):
-    """Rows of a shard: pre-tokens and counts, and the entries of their groups."""
+    """Rows of a row group: pre-tokens and counts, and the entries of their groups."""
 
     table: pa.Table
     groups: tuple[Group, ...]
@@ -148,39 +141,26 @@ class _Rows(NamedTuple):
         return np.diff(split_column(self.table["pretoken"])[1])
 
 
-def _read_rows(
-    file: pq.ParquetFile, config: TokenizerConfig, *, with_groups: bool
-) -> Iterator[_Rows]:
-    """Yield the pre-tokens of a shard that are in enough text, documents and sources."""
+def _read_rows(group: RowGroup, config: TokenizerConfig, *, with_groups: bool) -> _Rows:
+    """Return the pre-tokens of a row group that are in enough text, documents and sources."""
     names = ["pretoken", "count"]
     names += ["documents"] * (config.min_documents > 1) + ["groups"] * with_groups
-    _check_columns(file, names)
-    nothing = GroupColumns(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
-    for batch in file.iter_batches(columns=names):
-        table = pa.Table.from_batches([batch])
-        if config.min_count > 1:
-            table = table.filter(pc.greater_equal(table["count"], config.min_count))
-        if config.min_documents > 1:
-            table = table.filter(pc.greater_equal(table["documents"], config.min_documents))
-        counted = table.select(names[:2])
-        if not with_groups:
-            yield _Rows(counted, (), nothing)
-            continue
-        groups, columns = entries_of_file(table["groups"], "a shard of the counts")
-        if config.min_sources > 1:
-            kept = count_sources(columns, groups) >= config.min_sources
-            counted, columns = counted.filter(pa.array(kept)), columns.select_rows(kept)
-        yield _Rows(counted, groups, columns)
-
-
-def _check_columns(file: pq.ParquetFile, names: list[str]) -> None:
-    missing = [name for name in names if name not in file.schema_arrow.names]
-    if missing:
+    if missing := [name for name in names if name not in group.columns]:
         raise _lacking(missing[0])
-
-
-def _join(tables: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables or [_NO_ROWS]).combine_chunks()
+    table = group.read(names)
+    if config.min_count > 1:
+        table = table.filter(pc.greater_equal(table["count"], config.min_count))
+    if config.min_documents > 1:
+        table = table.filter(pc.greater_equal(table["documents"], config.min_documents))
+    counted = table.select(names[:2])
+    if not with_groups:
+        nothing = GroupColumns(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64))
+        return _Rows(counted, (), nothing)
+    groups, columns = entries_of_file(table["groups"], "a shard of the counts")
+    if config.min_sources > 1:
+        kept = count_sources(columns, groups) >= config.min_sources
+        counted, columns = counted.filter(pa.array(kept)), columns.select_rows(kept)
+    return _Rows(counted, groups, columns)
 
 
 # --- mixtures
@@ -190,26 +170,24 @@ def _load_mixture(shards: Shards, config: TokenizerConfig) -> TrainingCounts:
     wanted = config.mixture
     assert wanted is not None, "the caller has it"
     sizes: Counter[str] = Counter()
-    for file in shards:
-        for rows in _read_rows(file, config, with_groups=True):
-            of_groups = np.zeros(len(rows.groups), np.int64)
-            add_group_bytes(rows.lengths, rows.columns, of_groups)
-            names = name_groups(rows.groups, wanted.by, shards.group_by) if rows.groups else []
-            for name, size in zip(names, of_groups.tolist(), strict=True):
-                sizes[name] += size
+    for group in shards.given.row_groups():
+        rows = _read_rows(group, config, with_groups=True)
+        of_groups = np.zeros(len(rows.groups), np.int64)
+        add_group_bytes(rows.lengths, rows.columns, of_groups)
+        names = name_groups(rows.groups, wanted.by, shards.group_by) if rows.groups else []
+        for name, size in zip(names, of_groups.tolist(), strict=True):
+            sizes[name] += size
     sizes = +sizes
     mixture = find_mixture(dict(sorted(sizes.items())), wanted.shares, wanted.temperature)
 
-    def weighted(file: pq.ParquetFile) -> pa.Table:
-        tables = []
-        for rows in _read_rows(file, config, with_groups=True):
-            names = name_groups(rows.groups, wanted.by, shards.group_by) if rows.groups else []
-            kept, counts = mix_counts(rows.columns, mixture, names)
-            table = rows.table.filter(kept)
-            tables.append(table.set_column(1, rows.table.schema.field(1), pa.array(counts)))
-        return _join(tables)
+    def weighted(group: RowGroup) -> pa.Table:
+        rows = _read_rows(group, config, with_groups=True)
+        names = name_groups(rows.groups, wanted.by, shards.group_by) if rows.groups else []
+        kept, counts = mix_counts(rows.columns, mixture, names)
+        table = rows.table.filter(kept)
+        return table.set_column(1, rows.table.schema.field(1), pa.array(counts))
 
-    counts = shards.join(weighted(file) for file in shards)
+    counts = shards.join(map(weighted, shards.given.row_groups()))
     counts.metadata["unit"] = str(1 << mixture.scale_bits)
     return TrainingCounts(counts=counts, mixture=mixture)
 
@@ -262,12 +240,12 @@ def _load_groups(shards: Shards, config: TokenizerConfig) -> TrainingCounts:
     rules = config.parity
     assert rules is not None, "the caller has it"
     learned_from, parallel = _Entries(), _Entries()
-    for file in shards:
-        for rows in _read_rows(file, config, with_groups=True):
-            is_parallel = np.array([g.source == rules.development for g in rows.groups], bool)
-            learned_from.add(rows, ~is_parallel)
-            parallel.add(rows, is_parallel)
-            shards.check_memory(rows.table, more=_ENTRY_BYTES * len(rows.columns.groups))
+    for group in shards.given.row_groups():
+        rows = _read_rows(group, config, with_groups=True)
+        is_parallel = np.array([g.source == rules.development for g in rows.groups], bool)
+        learned_from.add(rows, ~is_parallel)
+        parallel.add(rows, is_parallel)
+        shards.check_memory(rows.table, more=_ENTRY_BYTES * len(rows.columns.groups))
     metadata = {**shards.metadata, **({"group_by": shards.group_by} if shards.group_by else {})}
     return TrainingCounts(
         counts=learned_from.join(metadata),

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
-from pipelines.manifest.names import SIZES
+from pipelines.manifest.names import SHARD_FILE, SIZES
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model, Tokenizer, load_model, make_tokenizer
 from pipelines.tokenizers.sources import is_published, missing_tokenizer, read_source
@@ -47,4 +47,10 @@ def find_model(location: str, storage_options: Mapping[str, Any] | None = None) 
     try:
         return TokenDataset.open(location, options).find_model()
     except InputError:
-        raise missing_tokenizer(place, location) from None
+        missing = missing_tokenizer(place, location)
+        if any(map(SHARD_FILE.fullmatch, place.sizes())):
+            missing.hint = (
+                f"These are counts. `beam-bpe evaluate TOKENIZER --counts {location}` evaluates a "
+                f"tokenizer on them, `beam-bpe counts top {location}` shows them."
+            )
+        raise missing from None

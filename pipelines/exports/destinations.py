@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.config import BeamConfig
-from pipelines.config.values import protocol_of
 from pipelines.dataset.reading import TokenDataset
 from pipelines.exports.export import export, format_export, read_storage_options
 from pipelines.exports.formats import ExportOptions
 from pipelines.exports.hub import export_to_hub
 from pipelines.storage.directory import Directory
-from pipelines.storage.filesystems import LOCAL
 from pipelines.storage.hub import Repository, is_hub
 
 
@@ -35,14 +33,14 @@ def export_dataset(
         restart, beam, beam_args: See `export`.
     """
     remote = read_storage_options(storage_options)
-    local = [protocol_of(url) in LOCAL for url in (output, destination)]
-    dataset = TokenDataset.open(output, {} if local[0] else remote)
+    source = Directory.given(output, remote)
+    dataset = TokenDataset.open(output, source.storage_options)
     if is_hub(destination):
         repository = Repository.parse(destination, "dataset")
         exported = export_to_hub(
             dataset, repository, options, remote, restart=restart, beam=beam, beam_args=beam_args
         )
         return format_export(exported)
-    directory = Directory(url=destination, storage_options={} if local[1] else remote)
+    directory = Directory.given(destination, remote)
     exported = export(dataset, directory, options, restart=restart, beam=beam, beam_args=beam_args)
     return format_export(exported)

@@ -19,7 +19,7 @@ from bpe_core.errors import BpeError
 from bpe_core.short_repr import short_repr
 from pipelines.config import BeamConfig
 from pipelines.config.fingerprints import differences
-from pipelines.config.values import is_url, protocol_of
+from pipelines.config.values import is_url
 from pipelines.console import progress
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.errors import (
@@ -34,7 +34,6 @@ from pipelines.exports.formats import FORMATS, ExportOptions
 from pipelines.exports.records import ExportIdentity, ExportManifest
 from pipelines.manifest.records import sealed
 from pipelines.storage.directory import Directory
-from pipelines.storage.filesystems import LOCAL
 from pipelines.storage.locks import OutputLock
 from pipelines.supervisor import current_task
 
@@ -149,16 +148,15 @@ def output_directory(output: str, storage_options: str | None) -> Directory:
     Raises:
         ConfigError: The options cannot be parsed, or the output is a file.
     """
-    options = read_storage_options(storage_options)
-    is_local = protocol_of(output) in LOCAL
-    if is_local and Directory(url=output).local_path("").is_file():
+    directory = Directory.given(output, read_storage_options(storage_options))
+    if directory.is_local and directory.local_path("").is_file():
         raise ConfigError(
             "This is not the output of a build.",
             expected="the directory that a build wrote, `output` in its configuration",
             found="a file",
             where=output,
         )
-    return Directory(url=output, storage_options={} if is_local else options)
+    return directory
 
 
 def format_export(exported: Exported) -> str:

@@ -76,6 +76,13 @@ class RunRecord(Record):
     tokenizer: Annotated[
         str | None, Field(description="In `tokens/`: path or URL of the tokenizer.")
     ] = None
+    counts: Annotated[
+        str | None,
+        Field(
+            description="In `tokenizer/`: path or URL of the counts, if counts.path named them and "
+            "it contains no credentials."
+        ),
+    ] = None
     tasks: Annotated[
         int | None, Field(description="In `counts/`: number of tasks, which rejects are named by.")
     ] = None

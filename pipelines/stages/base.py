@@ -9,11 +9,11 @@ from bpe_core.extending import add_special_tokens
 from bpe_core.model import TokenizerModel
 from bpe_core.patterns import resolve_pattern
 from pipelines.config import BuildConfig, TokenizerConfig
-from pipelines.config.values import protocol_of
 from pipelines.config.yaml_document import format_path
 from pipelines.dataset.tokenizers import find_model
 from pipelines.errors import ConfigError
 from pipelines.stages.jobs import check_affixes
+from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import Model
 from pipelines.tokenizers.sources import SourceOptions, read_source
 
@@ -70,8 +70,8 @@ def resolve_base(config: BuildConfig) -> BuildConfig:
 
 
 def _read_base(config: BuildConfig, url: str) -> Model:
-    same_storage = protocol_of(url) == protocol_of(config.output_path)
-    storage_options = config.output_storage_options if same_storage else {}
+    output = Directory(url=config.output_path, storage_options=config.output_storage_options)
+    storage_options = output.elsewhere(url).storage_options
     if url.endswith(".tiktoken") and "pattern" in config.tokenizer.model_fields_set:
         # Ranks contain no pattern.
         options = SourceOptions(pattern=config.tokenizer.pattern)

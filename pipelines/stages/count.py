@@ -13,6 +13,7 @@ from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
 from pipelines.counting.commits import usable_commits
 from pipelines.counting.content import counts_content, shard_entries
+from pipelines.counting.given import GivenCounts
 from pipelines.counting.jobs import CountJob
 from pipelines.errors import ConfigError
 from pipelines.manifest.models import CountsManifest
@@ -31,7 +32,6 @@ from pipelines.manifest.stage_records import Remains, load_manifest, load_plan
 from pipelines.manifest.stage_writing import begin_stage, discard_stage, finish_stage
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
-from pipelines.stages.given_counts import open_given_counts
 from pipelines.stages.jobs import count_job, list_works
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
 from pipelines.stages.output import (
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 _COPIED_AT_ONCE: Final = 8 << 20
 
 
-def count(context: BuildContext) -> CountsManifest:
-    """Count the pre-tokens unless this is already done. Return the manifest."""
+def count(context: BuildContext) -> GivenCounts:
+    """Count the pre-tokens unless this is already done. Return the counts."""
     if context.config.counts.path is not None:
         return _use_given(context)
     complete_update(context.output, context.lock)
@@ -75,11 +75,11 @@ def count(context: BuildContext) -> CountsManifest:
     if not context.config.counts.keep_file_counts:
         context.report.add_warnings(remove_scratch(output.counts / RUNS, RUN_FILES, context.lock))
     context.report.add_counts(manifest, output.counts)
-    return manifest
+    return GivenCounts.listed(output.counts, manifest)
 
 
-def _use_given(context: BuildContext) -> CountsManifest:
-    """Return the manifest of the counts at `counts.path`."""
+def _use_given(context: BuildContext) -> GivenCounts:
+    """Return the counts at `counts.path`."""
     if context.command == "count":
         raise ConfigError(
             "There is nothing to count.",
@@ -87,10 +87,11 @@ def _use_given(context: BuildContext) -> CountsManifest:
             found="counts.path, finished counts",
             hint="Run `beam-bpe train`, or remove counts.path.",
         )
-    manifest, directory = open_given_counts(context.config, context.output)
+    given = GivenCounts.of_build(context.config, context.output.root)
+    assert given.manifest is not None, "`of_build` refuses others"
     context.report.add_stage(StageSummary(name=COUNT.name, state="already finished"))
-    context.report.add_counts(manifest, directory)
-    return manifest
+    context.report.add_counts(given.manifest, given.directory)
+    return given
 
 
 def discard_counts(output: Output, lock: OutputLock) -> list[str]:

@@ -50,8 +50,8 @@ from pipelines.tasks.plan import choose_shards, estimate_text, plan_tasks
 _FILES_SHOWN: Final = 3
 
 
-def update_counts(context: BuildContext) -> CountsManifest:
-    """Bring finished counts up to date with the input. Return the manifest.
+def update_counts(context: BuildContext) -> GivenCounts:
+    """Bring finished counts up to date with the input. Return the counts.
 
     Raises:
         DifferentConfigurationError: More than files has changed, or the counts of files that are
@@ -74,7 +74,7 @@ def update_counts(context: BuildContext) -> CountsManifest:
     update = output.counts / UPDATE
     remove_scratch(update, UPDATE_FILES, context.lock)
     kept = list(_find_kept(output.counts, former, removed))
-    parts = [_given(output.counts, former)]
+    parts = [GivenCounts.listed(output.counts, former)]
     parts += [_count_added(context, update, identity, added)] if added else []
     counted = len(parts)
     parts += [
@@ -107,7 +107,7 @@ def update_counts(context: BuildContext) -> CountsManifest:
     seconds = time.monotonic() - started
     context.report.add_stage(StageSummary(name=COUNT.name, state="done", seconds=seconds))
     context.report.add_counts(manifest, output.counts)
-    return manifest
+    return GivenCounts.listed(output.counts, manifest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +160,6 @@ def _check_limits(context: BuildContext, changed: Sequence[str]) -> None:
             )
 
 
-def _given(directory: Directory, manifest: CountsManifest) -> GivenCounts:
-    names = tuple(shard.name for shard in manifest.shards)
-    return GivenCounts(directory=directory, names=names, manifest=manifest)
-
-
 def _seal(
     job: CountJob,
     config: BuildConfig,
@@ -174,7 +169,7 @@ def _seal(
     """Return what a job counted."""
     content = counts_content(job, config.input, planned)
     manifest = CountsManifest.seal(identity.configuration, inputs={}, **content.fields())
-    return _given(job.counts, manifest)
+    return GivenCounts.listed(job.counts, manifest)
 
 
 def _count_added(

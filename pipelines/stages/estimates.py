@@ -25,11 +25,11 @@ from pipelines.batches import DocumentBatch
 from pipelines.config import BuildConfig
 from pipelines.counting.jobs import CountRules
 from pipelines.counting.table import PretokenCounter
+from pipelines.counting.training import train_model
 from pipelines.counting.training_counts import TrainingCounts
 from pipelines.manifest.token_schema import schema
 from pipelines.probing.samples import FileSample
 from pipelines.stages.jobs import choose_id_type, is_grouped
-from pipelines.stages.learn import train_model
 from pipelines.storage.directory import Directory, HashingFile
 from pipelines.tasks.listing import InputFile
 from pipelines.tasks.plan import Plan, planned_size

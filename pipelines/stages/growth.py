@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
+from pipelines.counting.given import GivenCounts
+from pipelines.counting.training import training_configuration
 from pipelines.errors import InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest
 from pipelines.manifest.names import MANIFEST
@@ -14,7 +16,6 @@ from pipelines.manifest.stage_comparison import find_finished_manifest
 from pipelines.manifest.stage_records import load_manifest
 from pipelines.stages.context import BuildContext
 from pipelines.stages.inputs import Inputs
-from pipelines.stages.learn import training_configuration
 from pipelines.stages.output import Output
 from pipelines.stages.summary import StageSummary
 
@@ -80,6 +81,7 @@ def find_former_training(
     identity = Identity.of(configuration, inputs.listed)
     counts = find_finished_manifest(may_grow[0], output.counts, identity, command=command)
     assert counts is not None, "it was loaded above"
-    identity = Identity.of(training_configuration(config, counts), inputs.listed)
+    given = GivenCounts.listed(output.counts, counts)
+    identity = Identity.of(training_configuration(config, given), inputs.listed)
     trained = find_finished_manifest(may_grow[1], output.tokenizer, identity, command=command)
     return None if trained is None else (counts, trained)

@@ -9,53 +9,28 @@ from typing import Any, Final
 
 import xxhash
 
-from bpe_core import (
-    BPETokenizer,
-    CharBPETokenizer,
-    train_characters_from_counts,
-    train_from_counts,
-    train_superwords,
-)
+from bpe_core import BPETokenizer, train_superwords
 from bpe_core.counts import PretokenCounts
 from bpe_core.mixtures import Mixture
 from bpe_core.model import TokenizerModel
-from bpe_core.training import Progress, TrainingResult
-from pipelines.config import BuildConfig, TokenizerConfig
-from pipelines.config.fingerprints import fingerprint, tokenizer_configuration
+from pipelines.config import TokenizerConfig
+from pipelines.config.fingerprints import fingerprint
 from pipelines.console import progress
-from pipelines.counting.training_counts import TrainingCounts, load_training_counts
-from pipelines.manifest.models import CountsContent, SuperwordsManifest, TokenizerContent
+from pipelines.counting.given import GivenCounts
+from pipelines.counting.training import Trained, train_models
+from pipelines.counting.training_counts import load_training_counts
+from pipelines.manifest.models import SuperwordsManifest, TokenizerContent
 from pipelines.manifest.names import SIZES
 from pipelines.manifest.records import Record
 from pipelines.storage.directory import Directory
 from pipelines.supervisor import current_task
-from pipelines.tokenizers.files import Model, load_model, save_tokenizer
+from pipelines.tokenizers.files import load_model, save_tokenizer
 from pipelines.versions import deciding_versions
 
 # Contains a worker's entry until the launcher writes the manifest.
 SCRATCH: Final = "_training"
 _ENTRY: Final = "entry.json"
 SCRATCH_FILES: Final = re.escape(_ENTRY)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """Trained tokenizer of either unit, and why training stopped."""
-
-    merges: int
-    stop_reason: str
-    stopped_because: str
-    model: Model
-
-    @classmethod
-    def of(cls, result: TrainingResult) -> Trained:
-        """Return the result of training by bytes, or by characters with white space."""
-        return cls(
-            merges=len(result.merges),
-            stop_reason=result.stop_reason,
-            stopped_because=result.explain_stop(),
-            model=result.model,
-        )
 
 
 @dataclass(frozen=True)
@@ -65,6 +40,11 @@ class SecondRound:
     directory: Directory
     manifest: SuperwordsManifest
 
+    @property
+    def runs(self) -> GivenCounts:
+        """The counted runs."""
+        return GivenCounts.listed(self.directory, self.manifest)
+
 
 class _Entry(Record):
     """Result of `learn` on a worker, with the fingerprint of the configuration."""
@@ -73,21 +53,8 @@ class _Entry(Record):
     content: TokenizerContent
 
 
-def training_configuration(config: BuildConfig, counted: CountsContent) -> dict[str, Any]:
-    """Return the canonical configuration of training, which determines the tokenizer's bytes.
-
-    Args:
-        config: Configuration of the build.
-        counted: Manifest of the counts, or its content.
-    """
-    configuration = tokenizer_configuration(config, len(counted.shards))
-    # Given counts do not follow from the inputs.
-    given = {} if config.counts.path is None else {"given_counts": counted.fingerprint}
-    return {**configuration, "corpus": counted.corpus, **given}
-
-
 def find_trained(
-    directory: Directory, configuration: Mapping[str, Any], counted: CountsContent
+    directory: Directory, configuration: Mapping[str, Any], given: GivenCounts
 ) -> TokenizerContent | None:
     """Return the result that `keep_trained` stored, or None.
 
@@ -97,7 +64,7 @@ def find_trained(
     if entry is None:
         return None
     content = entry.content
-    if entry.configuration != fingerprint(configuration) or content.counts != counted.fingerprint:
+    if entry.configuration != fingerprint(configuration) or content.counts != given.fingerprint:
         return None
     intact = all(
         (data := directory.find_bytes(f"{place}/{file.name}".lstrip("/"))) is not None
@@ -118,9 +85,8 @@ def keep_trained(
 
 def learn(
     config: TokenizerConfig,
-    counts: Directory,
+    given: GivenCounts,
     directory: Directory,
-    counted: CountsContent,
     configuration: Mapping[str, Any],
     second: SecondRound | None = None,
 ) -> TokenizerContent:
@@ -128,15 +94,13 @@ def learn(
 
     Args:
         config: Configuration of the tokenizer.
-        counts: Directory of the counts.
+        given: The counts.
         directory: Directory of the tokenizer.
-        counted: Manifest of the counts, or its content.
         configuration: Canonical configuration of training.
         second: The first round of training and its runs, to go on with; None to train alone.
     """
     progress.describe("loading counts")
-    place, found = (counts, counted) if second is None else (second.directory, second.manifest)
-    pretokens = load_training_counts(place, found.to_json("shards", "fingerprint"), config)
+    pretokens = load_training_counts(given if second is None else second.runs, config)
     ordinary = 256 * (config.unit == "byte")
     if config.base_model is not None:
         ordinary = len(config.base_model.token_ids)
@@ -156,10 +120,10 @@ def learn(
             "tokenizer": {**configuration["tokenizer"], "vocab_size": size},
         }
         place = directory / f"{SIZES}/{size}"
-        sizes.append(_write(model, size, place, counted, alone, pretokens.mixture))
+        sizes.append(_write(model, size, place, given, alone, pretokens.mixture))
     content = {
-        **_write(trained, largest, directory, counted, configuration, pretokens.mixture),
-        "counts": counted.fingerprint,
+        **_write(trained, largest, directory, given, configuration, pretokens.mixture),
+        "counts": given.fingerprint,
         **({} if pretokens.mixture is None else {"mixture": pretokens.mixture.to_json()}),
         **({"sizes": sizes} if sizes else {}),
     }
@@ -170,7 +134,7 @@ def _write(
     trained: Trained,
     size: int,
     directory: Directory,
-    counted: CountsContent,
+    given: GivenCounts,
     configuration: Mapping[str, Any],
     mixture: Mixture | None,
 ) -> dict[str, Any]:
@@ -186,57 +150,13 @@ def _write(
     training = {
         "configuration": configuration,
         "software": software,
-        "counts": counted.fingerprint,
+        "counts": given.fingerprint,
         **({} if mixture is None else {"mixture": mixture.to_json()}),
         **facts,
     }
     files, not_written = save_tokenizer(trained.model, directory, {"training": training})
     fingerprint = trained.model.fingerprint
     return {**facts, "fingerprint": fingerprint, "files": files, "not_written": not_written}
-
-
-def train_model(config: TokenizerConfig, counts: TrainingCounts, show: Progress = False) -> Trained:
-    """Learn the merges of the largest tokenizer of a configuration; see `train_models`."""
-    [trained] = train_models(config.with_vocab_size(config.largest_vocab_size), counts, show)
-    return trained
-
-
-def train_models(
-    config: TokenizerConfig, counts: TrainingCounts, show: Progress = False
-) -> list[Trained]:
-    """Learn the merges of tokenizers from counts.
-
-    Args:
-        config: Configuration of the tokenizers.
-        counts: Counts of the pre-tokens, as the configuration selects and weights them.
-        show: Function that receives the merges learned so far, as training calls it.
-
-    Returns:
-        A tokenizer for each size, ascending.
-    """
-    if config.unit == "byte":
-        return _train_bytes(config, counts, show)
-    # The characters that get tokens may depend on the size, so each size is trained alone.
-    train = _train_merged_characters if config.metaspace else _train_characters
-    return [train(config, size, counts.counts, show) for size in config.vocab_sizes]
-
-
-def _train_bytes(config: TokenizerConfig, counts: TrainingCounts, show: Progress) -> list[Trained]:
-    results = train_from_counts(
-        counts.counts,
-        config.vocab_sizes,
-        config.special_tokens,
-        tie_break=config.tie_break,
-        min_frequency=config.min_frequency,
-        max_token_bytes=config.max_token_bytes,
-        forbidden_tokens=[token.encode() for token in config.forbidden_tokens],
-        forbid_whitespace_tokens=config.rules.forbid_whitespace_tokens,
-        required_tokens=[token.encode() for token in config.required_tokens],
-        base=None if config.base_model is None else BPETokenizer.from_model(config.base_model),
-        parity=counts.parity,
-        progress=show,
-    )
-    return [Trained.of(result) for result in results]
 
 
 def _train_superwords(
@@ -257,49 +177,3 @@ def _train_superwords(
         progress=progress.show_merges,
     )
     return Trained.of(result)
-
-
-def _train_merged_characters(
-    config: TokenizerConfig, size: int, counts: PretokenCounts, show: Progress
-) -> Trained:
-    result = train_characters_from_counts(
-        counts,
-        size,
-        config.special_tokens,
-        unk_token=config.unk_token or "",
-        byte_fallback=config.byte_fallback,
-        character_coverage=config.character_coverage,
-        tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
-        min_frequency=config.min_frequency,
-        max_token_bytes=config.max_token_bytes,
-        forbidden_tokens=config.forbidden_tokens,
-        progress=show,
-    )
-    return Trained.of(result)
-
-
-def _train_characters(
-    config: TokenizerConfig, size: int, counts: PretokenCounts, show: Progress
-) -> Trained:
-    tokenizer = CharBPETokenizer(
-        config.unk_token,
-        config.end_of_word,
-        config.end_of_word_as,
-        special_tokens=config.special_tokens,
-    )
-    tokenizer.train_from_counts(
-        counts,
-        size,
-        tie_break=config.tie_break,  # type: ignore[arg-type]  # the configuration refuses huggingface
-        min_frequency=config.min_frequency,
-        limit_alphabet=config.limit_alphabet,
-        max_token_bytes=config.max_token_bytes,
-        forbidden_tokens=config.forbidden_tokens,
-        progress=show,
-    )
-    return Trained(
-        merges=len(tokenizer.merges),
-        stop_reason=str(tokenizer.stop_reason),
-        stopped_because=tokenizer.explain_stop(),
-        model=tokenizer,
-    )

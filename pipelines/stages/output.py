@@ -10,7 +10,6 @@ from typing import Any, Final, Self
 
 from bpe_core.formats.outline import Outline
 from pipelines.config import BuildConfig
-from pipelines.config.values import protocol_of
 from pipelines.manifest import generations
 from pipelines.manifest.models import CountsManifest, TokensManifest
 from pipelines.manifest.names import SIZES
@@ -49,10 +48,7 @@ class Output:
             is_largest = config.encoded_vocab_size == config.tokenizer.largest_vocab_size
             size = None if is_largest else config.encoded_vocab_size
             return cls(root=root, configured=None, size=size)
-        url = config.resolve(path)
-        same_storage = protocol_of(url) == protocol_of(root.url)
-        options = root.storage_options if same_storage else {}
-        return cls(root=root, configured=Directory(url=url, storage_options=options))
+        return cls(root=root, configured=root.elsewhere(config.resolve(path)))
 
     @cached_property
     def imported(self) -> Directory | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.console import progress
 from pipelines.manifest.entries import CorpusTotals
-from pipelines.manifest.models import CountsManifest, TokenizerManifest, TokensManifest
+from pipelines.manifest.models import CountsContent, TokenizerManifest, TokensManifest
 from pipelines.manifest.stage import Stage
 from pipelines.stages.output import Output
 from pipelines.stages.summary import BuildSummary, StageSummary
@@ -43,7 +43,7 @@ class Report:
             self.add_stage(StageSummary(name=stage.name, state="submitted"))
         self._set(submitted=job)
 
-    def add_counts(self, manifest: CountsManifest, counts: Directory) -> None:
+    def add_counts(self, manifest: CountsContent, counts: Directory) -> None:
         """Add the results of counting."""
         totals = manifest.totals
         self._add_documents(totals)

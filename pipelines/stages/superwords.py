@@ -17,16 +17,15 @@ from bpe_core.superwords import MOST_RUN_WORDS
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import tokenizer_configuration
 from pipelines.counting.content import counts_content
+from pipelines.counting.given import GivenCounts
 from pipelines.errors import InputError, PipelineError
-from pipelines.manifest.models import CountsManifest, SuperwordsManifest, TokenizerContent
+from pipelines.manifest.models import SuperwordsManifest, TokenizerContent
 from pipelines.manifest.names import RUN_FILES, RUNS
-from pipelines.manifest.stage import COUNT, SUPERWORDS, Identity
+from pipelines.manifest.stage import SUPERWORDS, Identity
 from pipelines.manifest.stage_comparison import find_finished_manifest
-from pipelines.manifest.stage_records import load_manifest
 from pipelines.manifest.stage_writing import begin_stage, discard_stage
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count_works
-from pipelines.stages.given_counts import counts_directory
 from pipelines.stages.jobs import list_works, superwords_job
 from pipelines.stages.learn import SCRATCH, SCRATCH_FILES, find_trained, keep_trained, learn
 from pipelines.stages.lifecycle import StageResult, find_finished, finish
@@ -35,10 +34,10 @@ from pipelines.stages.submit import submit
 from pipelines.storage.locks import OutputLock
 
 
-def count_superwords(context: BuildContext, counted: CountsManifest) -> SuperwordsManifest:
+def count_superwords(context: BuildContext, given: GivenCounts) -> SuperwordsManifest:
     """Train the first round and count its runs unless this is already done. Return the manifest."""
     inputs, output = context.inputs, context.output
-    configuration = superwords_configuration(context.config, inputs.shards, counted.corpus)
+    configuration = superwords_configuration(context.config, inputs.shards, given.corpus)
     identity = Identity.of(configuration, inputs.listed)
     manifest = find_finished(context, SUPERWORDS, identity, discard_superwords)
     if manifest is None:
@@ -51,7 +50,7 @@ def count_superwords(context: BuildContext, counted: CountsManifest) -> Superwor
             inputs.commits,
             task_rule=inputs.task_rule,
         )
-        manifest, result = _count_tasks(context, counted, identity)
+        manifest, result = _count_tasks(context, given, identity)
         finish(context, SUPERWORDS, identity, manifest, result, started)
     context.report.add_warnings(_remove_scratch(output, context.lock))
     return manifest
@@ -84,10 +83,13 @@ def discard_other_superwords(context: BuildContext, output: Output, lock: Output
     A second round with other rules can begin with them. Return warnings.
     """
     with suppress(PipelineError):
-        counted = load_manifest(COUNT, output.counts)
-        if counted is not None and context.config.tokenizer.superwords is not None:
-            inputs = context.inputs
-            found = superwords_configuration(context.config, inputs.shards, counted.corpus)
+        config, inputs = context.config, context.inputs
+        if config.counts.path is None:
+            given = GivenCounts.open(output.root.url, output.root.storage_options)
+        else:
+            given = GivenCounts.of_build(config, output.root)
+        if config.tokenizer.superwords is not None:
+            found = superwords_configuration(config, inputs.shards, given.corpus)
             identity = Identity.of(found, inputs.listed)
             if find_finished_manifest(SUPERWORDS, output.superwords, identity) is not None:
                 return []
@@ -102,11 +104,11 @@ def _remove_scratch(output: Output, lock: OutputLock) -> list[str]:
 
 
 def _count_tasks(
-    context: BuildContext, counted: CountsManifest, identity: Identity
+    context: BuildContext, given: GivenCounts, identity: Identity
 ) -> tuple[SuperwordsManifest, StageResult]:
     """Train, count the tasks that no commit contains, and merge the shards. Return the manifest."""
     config, inputs, output = context.config, context.inputs, context.output
-    first = _train_first_round(context, counted, identity)
+    first = _train_first_round(context, given, identity)
     works = list_works(inputs.plan)
     job = superwords_job(
         config,
@@ -125,10 +127,10 @@ def _count_tasks(
         submit_steps=lambda steps: submit(context, SUPERWORDS, steps),
     )
     content = counts_content(job, config.input, inputs.planned_bytes)
-    if content.corpus != counted.corpus:
+    if content.corpus != given.corpus:
         raise InputError(
             "The documents of the second count are not those of the first.",
-            expected=f"number and sum of hashes {counted.corpus}",
+            expected=f"number and sum of hashes {given.corpus}",
             found=content.corpus,
             where=output.superwords.url,
             hint="The input changed in the meantime. When it is complete, run `beam-bpe build "
@@ -151,14 +153,13 @@ def _count_tasks(
 
 
 def _train_first_round(
-    context: BuildContext, counted: CountsManifest, identity: Identity
+    context: BuildContext, given: GivenCounts, identity: Identity
 ) -> TokenizerContent:
     """Train unless this is already done. Return the facts about the tokenizer."""
     directory, configuration = context.output.superwords, identity.configuration
-    content = find_trained(directory, configuration, counted)
+    content = find_trained(directory, configuration, given)
     if content is None:
         first = context.config.tokenizer.first_round
-        counts = counts_directory(context.config, context.output)
-        content = learn(first, counts, directory, counted, configuration)
+        content = learn(first, given, directory, configuration)
         keep_trained(directory, configuration, content)
     return content

@@ -11,7 +11,9 @@ import pyarrow as pa
 from bpe_core import BPETokenizer
 from pipelines.config import BuildConfig
 from pipelines.counting.content import counts_content
+from pipelines.counting.given import GivenCounts
 from pipelines.counting.jobs import CountJob
+from pipelines.counting.training import training_configuration
 from pipelines.manifest.models import CountsContent, Manifest, TokenizerContent
 from pipelines.manifest.names import BASE
 from pipelines.manifest.run_record import StagePlan
@@ -19,9 +21,8 @@ from pipelines.manifest.stage import COUNT, ENCODE, TRAIN, Identity, Stage
 from pipelines.manifest.stage_comparison import find_finished_manifest
 from pipelines.manifest.stage_records import load_manifest, load_plan
 from pipelines.manifest.stage_writing import begin_stage
-from pipelines.stages.given_counts import counts_directory, open_given_counts
 from pipelines.stages.jobs import check_affixes, encode_configuration, encode_job
-from pipelines.stages.learn import find_trained, keep_trained, learn, training_configuration
+from pipelines.stages.learn import find_trained, keep_trained, learn
 from pipelines.stages.output import Output
 from pipelines.storage.locks import Guard
 from pipelines.tasks.plan import BY_TEXT, TaskRule, plan_id
@@ -65,21 +66,15 @@ class TrainJob:
     def train(self) -> str:
         """Train unless this is already done. Return the fingerprint of the encoding tokenizer."""
         output = self._output
-        counted = self._read_counted(output)
-        configuration = training_configuration(self.config, counted)
+        given = self._open_counts(output)
+        configuration = training_configuration(self.config, given)
         content: TokenizerContent | None = None
         if self.counting is not None:
             content = self._begin(TRAIN, output, configuration)
         if content is None:
-            content = find_trained(output.tokenizer, configuration, counted)
+            content = find_trained(output.tokenizer, configuration, given)
         if content is None:
-            content = learn(
-                self.config.tokenizer,
-                counts_directory(self.config, output),
-                output.tokenizer,
-                counted,
-                configuration,
-            )
+            content = learn(self.config.tokenizer, given, output.tokenizer, configuration)
             keep_trained(output.tokenizer, configuration, content)
         [encoder] = [
             trained
@@ -113,15 +108,17 @@ class TrainJob:
             kept=self.kept,
         )
 
-    def _read_counted(self, output: Output) -> CountsContent:
-        """Return the manifest of the counts or, before the launcher writes it, its content."""
-        if self.counting is not None:
-            return counts_content(self.counting, self.config.input, self.planned_bytes)
+    def _open_counts(self, output: Output) -> GivenCounts:
+        """Return the counts, perhaps before the launcher has written their manifest."""
         if self.config.counts.path is not None:
-            return open_given_counts(self.config, output)[0]
-        counted = load_manifest(COUNT, output.counts)
+            return GivenCounts.of_build(self.config, output.root)
+        counted: CountsContent | None
+        if self.counting is not None:
+            counted = counts_content(self.counting, self.config.input, self.planned_bytes)
+        else:
+            counted = load_manifest(COUNT, output.counts)
         assert counted is not None, "counts are finished before training starts"
-        return counted
+        return GivenCounts.listed(output.counts, counted)
 
     def _begin(
         self, stage: Stage[_M], output: Output, configuration: Mapping[str, Any]

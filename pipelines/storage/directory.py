@@ -28,9 +28,10 @@ import xxhash
 from pydantic import BaseModel, ValidationError
 
 from bpe_core.short_repr import short_repr
+from pipelines.config.values import protocol_of
 from pipelines.errors import DamagedOutputError, OutputError
 from pipelines.storage import json_text
-from pipelines.storage.filesystems import OBJECT_STORES, is_local, locate, protocols
+from pipelines.storage.filesystems import LOCAL, OBJECT_STORES, is_local, locate, protocols
 from pipelines.storage.remote_files import read_range
 from pipelines.storage.retries import describe, persistently
 from pipelines.storage.uploads import create, shows_unfinished, temporary_path, upload
@@ -73,9 +74,23 @@ class Directory:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     guard: WriteGuard | None = None
 
+    @classmethod
+    def given(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Self:
+        """Return the directory at a path or URL; options are for remote storage alone."""
+        is_local = protocol_of(url) in LOCAL
+        return cls(url=url, storage_options={} if is_local else storage_options or {})
+
     def __truediv__(self, name: str) -> Self:
         """Return the subdirectory `name`."""
         return replace(self, url=f"{self.url.rstrip('/')}/{name}")
+
+    def elsewhere(self, url: str) -> Directory:
+        """Return the directory at another absolute path or URL.
+
+        It has the same options if it is on a storage of the same kind, else none.
+        """
+        is_alike = protocol_of(url) == protocol_of(self.url)
+        return Directory(url=url, storage_options=self.storage_options if is_alike else {})
 
     @property
     def _located(self) -> tuple[fsspec.AbstractFileSystem, str]:

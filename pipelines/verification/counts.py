@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bpe_core._native import scan_documents
+from bpe_core.count_files import file_schema
 from bpe_core.count_groups import entries_of_file, find_problem, groups_to_text, sum_entries
-from bpe_core.counts import file_schema
 from bpe_core.errors import BpeError
 from pipelines.accounting import check_accounts
 from pipelines.config.fingerprints import differences, fingerprint

@@ -16,7 +16,7 @@ from profiles import times
 
 from bpe_core import BPETokenizer, PretokenCounts, count_pretokens, train_from_counts
 from bpe_core.characters import CharacterRules
-from bpe_core.counts import columns_to_arrow
+from bpe_core.count_files import columns_to_arrow
 from bpe_core.errors import TrainingError
 from bpe_core.evaluation import UseCounter, gini, renyi_efficiency
 from bpe_core.model import TokenizerModel

@@ -18,7 +18,7 @@ from grouped_counts_support import GROUPED, Grouped, counts_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bpe_core import Group, PretokenCounts
+from bpe_core import BPETokenizer, Group, PretokenCounts
 from pipelines.counting import shard_files, shards, streams
 from pipelines.counting.algebra import MERGE, SUBTRACT, Operation, combine_to_output
 from pipelines.counting.given import GivenCounts
@@ -336,7 +336,8 @@ def test_damage_is_noticed(corpora: Path, tmp_path: Path) -> None:
     shard.write_bytes(data[:-4])
     assert "missing or of another size" in refused("top", tmp_path / "out")[1]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    assert "A file of counts is damaged." in refused("top", tmp_path / "bad.parquet")[1]
+    code, error = refused("top", tmp_path / "bad.parquet")
+    assert (code, "The counts cannot be read." in error) == (4, True)
 
 
 # ---- training
@@ -407,3 +408,36 @@ def test_sizes_are_compared_on_given_counts(corpora: Path, tmp_path: Path) -> No
     sizes = json.loads(done.stdout)["sizes"]
     assert [size["vocab_size"] for size in sizes] == [260, 280]
     assert {source["bytes"] for size in sizes for source in size["sources"].values()} == {text}
+
+
+def test_analyses_of_an_output_use_the_counts_that_it_was_trained_from(
+    corpora: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(corpora / "data", tmp_path / "data")
+    shutil.copytree(corpora / "a/counts", tmp_path / "elsewhere/counts")
+    assert beam_bpe("train", train_config(tmp_path, "out", "elsewhere"), "-q").returncode == 0
+    token = find_newest(tmp_path / "out")
+    sizes = beam_bpe("sizes", tmp_path / "out", "--vocab", "260,264", "--json")
+    assert sizes.returncode == 0, sizes.stderr
+    tokens = json.loads(sizes.stdout)["sizes"][0]["total"]["tokens"]
+    assert beam_bpe("evaluate", tmp_path / "out", "--json").returncode == 0
+    explained = beam_bpe("explain", tmp_path / "out", "--id", token, "--json")
+    assert explained.returncode == 0, explained.stderr
+    uses = json.loads(explained.stdout)["pretokens"]["uses"]
+    assert 0 < uses < tokens
+    suspects = beam_bpe("explain", tmp_path / "out", "--suspects")
+    assert "neither counts" not in suspects.stdout
+    pruned = beam_bpe(
+        "prune", tmp_path / "out", "--keep-used", 1, "--output", tmp_path / "p", "--json"
+    )
+    assert json.loads(pruned.stdout)["uses"] > 0
+    shutil.rmtree(tmp_path / "elsewhere")
+    gone = beam_bpe("sizes", tmp_path / "out", "--vocab", "260")
+    assert (gone.returncode, "was trained from counts there" in gone.stderr) == (4, True)
+    explained = beam_bpe("explain", tmp_path / "out", "--id", token)
+    assert "pre-tokens   not searched: none, though" in explained.stdout
+
+
+def find_newest(output: Path) -> int:
+    """Return the id of the newest token of an output."""
+    return max(BPETokenizer.load(output).vocab)

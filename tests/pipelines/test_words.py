@@ -16,7 +16,7 @@ from build_support import command as beam_bpe
 from pipelines.build import count
 from pipelines.config import BuildConfig
 from pipelines.counting.given import GivenCounts
-from pipelines.counting.load import find_counts, load_counts
+from pipelines.counting.load import load_all_columns
 from pipelines.counting.words import Words, write_words
 from pipelines.storage.directory import Directory
 
@@ -46,8 +46,8 @@ def written(root: Directory, to: str, most: int = 10**9) -> tuple[Words, list[st
 
 
 def counts_of(root: Directory) -> dict[str, int]:
-    manifest = find_counts(root).to_json("shards", "fingerprint")
-    return {word.decode(): n for word, n in load_counts(root / "counts", manifest).items()}
+    counts = load_all_columns(GivenCounts.open(root.url))
+    return {word.decode(): n for word, n in counts.items()}
 
 
 @pytest.mark.slow

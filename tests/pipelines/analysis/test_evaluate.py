@@ -19,7 +19,7 @@ from build_support import command as beam_bpe
 from build_support import some_text, write_corpus
 
 from bpe_core import BPETokenizer, PretokenCounts
-from bpe_core.counts import columns_to_arrow
+from bpe_core.count_files import columns_to_arrow
 from pipelines.analysis import evaluation_sample
 from pipelines.analysis.evaluation_sample import open_sample
 
@@ -275,7 +275,8 @@ def test_texts_of_records_are_those_of_files(output: Path, tmp_path: Path) -> No
     [
         (["missing"], 2, "There is no tokenizer."),
         (["out", "--with", "other"], 2, "expected counts by its pattern"),
-        (["out/tokenizer"], 2, "There are no counts to evaluate on."),
+        (["out/tokenizer"], 4, "Or evaluate on text: --text FILE."),
+        (["out/counts"], 2, "--counts out/counts"),
         (["out", "--text", "missing.txt"], 4, "missing.txt"),
         (["out", "--text", "wrong.txt"], 4, "The input is not text in UTF-8."),
         (["out", "--text", "empty.txt"], 2, "There is no text to evaluate on."),

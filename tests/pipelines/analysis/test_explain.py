@@ -7,7 +7,6 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,10 @@ from hypothesis import strategies as st
 from bpe_core import BPETokenizer, PretokenCounts, train_from_counts
 from bpe_core._native import add_document_frequency
 from pipelines.analysis import tokens
-from pipelines.analysis.pretokens import find_pretokens
+from pipelines.analysis.pretokens import find_pretokens_with
+from pipelines.counting.given import GivenCounts
 from pipelines.dataset.reading import SPLITS, TokenDataset
 from pipelines.manifest.names import DOCUMENT_FREQUENCY
-from pipelines.storage.directory import Directory
 
 END = "<|endoftext|>"
 
@@ -198,7 +197,7 @@ def test_a_damaged_shard_is_an_error(output: Path, tmp_path: Path) -> None:
     (copy / "counts" / "shard-00001-of-00002.parquet").write_bytes(b"damaged")
     done = beam_bpe("explain", copy, " mat")
     assert done.returncode == 5
-    assert "A shard of the counts cannot be read." in done.stderr
+    assert "A file of counts is damaged." in done.stderr
 
 
 def test_explanation_as_text(output: Path) -> None:
@@ -260,9 +259,7 @@ def test_groups_are_added_up(tmp_path: Path) -> None:
         }
     )
     pq.write_table(table, tmp_path / "shard.parquet")
-    size = (tmp_path / "shard.parquet").stat().st_size
-    manifest: Any = SimpleNamespace(shards=[SimpleNamespace(name="shard.parquet", bytes=size)])
-    found = find_pretokens(model, 256, Directory(url=str(tmp_path)), manifest, 5)
+    found = find_pretokens_with(model, 256, GivenCounts.open(str(tmp_path / "shard.parquet")), 5)
     assert (found.distinct, found.count, found.uses) == (2, 7, 9)
     assert found.groups == {("de", None): 5, ("en", None): 4}
     assert [dict(one.groups) for one in found.top] == [

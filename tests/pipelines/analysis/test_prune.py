@@ -84,8 +84,8 @@ def test_a_size_is_reached(output: Path, tmp_path: Path) -> None:
 
 def test_uses_by_counts_are_those_of_encoding(output: Path, tmp_path: Path) -> None:
     subject = open_subject(str(output))
-    assert subject.output is not None and subject.counts is not None
-    found = count_uses(subject.model, subject.output / "counts", subject.counts)
+    assert subject.counts is not None
+    found = count_uses(subject.model, subject.counts)
     uses = uses_of(output)
     assert found.uses.tolist() == [uses.get(i, 0) for i in subject.model.token_ids.tolist()]
     assert sorted(found.sources) == ["a", "b"]
@@ -135,10 +135,10 @@ def test_a_tokenizer_is_not_overwritten(output: Path) -> None:
 
 def test_many_sources_are_counted_in_rounds(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = open_subject(str(output))
-    assert subject.output is not None and subject.counts is not None
-    at_once = count_uses(subject.model, subject.output / "counts", subject.counts)
+    assert subject.counts is not None
+    at_once = count_uses(subject.model, subject.counts)
     monkeypatch.setattr("pipelines.analysis.token_uses._SOURCES_AT_ONCE", 1)
-    one_by_one = count_uses(subject.model, subject.output / "counts", subject.counts)
+    one_by_one = count_uses(subject.model, subject.counts)
     assert np.array_equal(at_once.uses, one_by_one.uses)
     assert np.array_equal(at_once.only_source, one_by_one.only_source)
     assert len(PretokenCounts.load(output / "counts").groups) == 2

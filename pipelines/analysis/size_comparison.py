@@ -12,17 +12,16 @@ from pipelines.config import BuildConfig, TokenizerConfig
 from pipelines.config.fingerprints import tokenizer_settings
 from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
-from pipelines.counting.load import find_counts, load_all_columns
+from pipelines.counting.given import GivenCounts
+from pipelines.counting.load import load_all_columns
+from pipelines.counting.training import train_model, training_configuration
 from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
 from pipelines.manifest.records import load_sealed
-from pipelines.manifest.stage import COUNT, TRAIN
+from pipelines.manifest.stage import TRAIN
 from pipelines.manifest.stage_records import load_manifest
-from pipelines.stages.given_counts import open_given_counts
-from pipelines.stages.learn import train_model, training_configuration
-from pipelines.stages.output import Output
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import load_model
 
@@ -48,17 +47,15 @@ def compare_sizes(
         InputError: There are no counts, or no rules of training.
     """
     if config is not None and config.counts.path is not None:
-        output = Output(root=root, configured=None)
-        counted, directory = open_given_counts(config, output)
+        given = GivenCounts.of_build(config, root)
     else:
-        directory = root / COUNT.directory
-        counted = find_counts(root)
-    trained = _load_trained(root, counted)
+        given = GivenCounts.open(root.url, root.storage_options)
+    trained = _load_trained(root, given)
     settings = _find_settings(root, trained) if config is None else config.tokenizer
     check_compares(settings, sizes)
     progress.describe("loading counts")
     model = None
-    if trained is not None and (config is None or _is_alike(trained, config, counted)):
+    if trained is not None and (config is None or _is_alike(trained, config, given)):
         model = _load_large_enough(root, max(sizes))
     if model is None and settings.base is not None and settings.base_model is None:
         raise InputError(
@@ -69,13 +66,9 @@ def compare_sizes(
             hint="Give the configuration: `beam-bpe sizes CONFIG`.",
         )
     if model is None:
-        selected = load_training_counts(
-            directory, counted.to_json("shards", "fingerprint"), settings
-        )
-        model = _train(settings, selected, max(sizes))
+        model = _train(settings, load_training_counts(given, settings), max(sizes))
     tokenizer = BPETokenizer.from_model(model)
-    counts = load_all_columns(directory, counted)
-    return measure_sizes(tokenizer, counts, sizes, _name_sources(counted))
+    return measure_sizes(tokenizer, load_all_columns(given), sizes, _name_sources(given))
 
 
 _START: Final = ("the tokens of tokenizer.base", "256 bytes")
@@ -122,14 +115,14 @@ def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
             )
 
 
-def _load_trained(root: Directory, counted: CountsManifest) -> TokenizerManifest | None:
+def _load_trained(root: Directory, given: GivenCounts) -> TokenizerManifest | None:
     """Return the manifest of the tokenizer, or None if it was not trained from the counts."""
     directory = root / TRAIN.directory
     data = directory.find_bytes(MANIFEST)
     if data is None or manifest_model(TRAIN.directory, data) is not TokenizerManifest:
         return None
     manifest = load_manifest(TRAIN, directory)
-    return manifest if manifest is not None and manifest.counts == counted.fingerprint else None
+    return manifest if manifest is not None and manifest.counts == given.fingerprint else None
 
 
 def _find_settings(root: Directory, trained: TokenizerManifest | None) -> TokenizerConfig:
@@ -151,13 +144,13 @@ def _find_settings(root: Directory, trained: TokenizerManifest | None) -> Tokeni
         ) from None
 
 
-def _is_alike(trained: TokenizerManifest, config: BuildConfig, counted: CountsManifest) -> bool:
+def _is_alike(trained: TokenizerManifest, config: BuildConfig, given: GivenCounts) -> bool:
     """Return True if a tokenizer was trained as configured, apart from its size."""
 
     def rules(configuration: Mapping[str, Any]) -> dict[str, Any]:
         return {**configuration["tokenizer"], "vocab_size": None}
 
-    return rules(trained.configuration) == rules(training_configuration(config, counted))
+    return rules(trained.configuration) == rules(training_configuration(config, given))
 
 
 def _load_large_enough(root: Directory, size: int) -> TokenizerModel | None:
@@ -176,10 +169,12 @@ def _train(settings: TokenizerConfig, counts: TrainingCounts, size: int) -> Toke
     return model
 
 
-def _name_sources(counted: CountsManifest) -> str:
+def _name_sources(given: GivenCounts) -> str:
     """Return the names of the sources; a single one without a name is named by its files."""
+    manifest = given.manifest
+    sources = manifest.configured_sources if isinstance(manifest, CountsManifest) else ()
     names = [
         source["name"] or ", ".join(source.get("files", ["text"])[:_FILES_SHOWN])
-        for source in counted.configured_sources
+        for source in sources
     ]
-    return ", ".join(names)
+    return ", ".join(names) or "text"
