@@ -7,6 +7,7 @@ NATIVE := $(wildcard $(addprefix bpe_core/native/,*.cpp *.hpp bindings/*.cpp bin
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
 WHEEL := out/wheel-venv/$(PYTHON_VERSION)
+SYSTEM ?= linux
 ARCH ?= $(shell uname -m)
 SEED := 1
 PYTEST := $(BIN)/python -m pytest
@@ -142,11 +143,11 @@ $(WHEEL)/installed: deploy/requirements-wheel.txt
 	$(WHEEL)/bin/python -m pip install --quiet --requirement deploy/requirements-wheel.txt
 	touch $@
 
-## make wheel        a wheel for every Linux with glibc 2.28, in dist/; ARCH=aarch64, PYTHON=python3.12
-wheel: $(WHEEL)/built-$(ARCH)
+## make wheel        bpe-core for every Linux with glibc 2.28, and bpe-beam, in dist/; PYTHON=python3.12, ARCH=aarch64, SYSTEM=macos
+wheel: $(WHEEL)/built-$(SYSTEM)-$(ARCH)
 
 $(WHEEL)/built-%: $(WHEEL)/installed pyproject.toml setup.py $(wildcard deploy/*.py) $(NATIVE) $(MODULES)
-	$(WHEEL)/bin/python deploy/build_wheel.py --arch $* --dest dist
+	$(WHEEL)/bin/python deploy/build_wheel.py --target $* --dest dist
 	touch $@
 
 ## make docs         the site, in out/site; every warning is an error. make docs-serve shows it while you write
@@ -159,5 +160,5 @@ docs-serve: $(VENV)/installed-docs
 ## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:
 	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv out/site out/site-scripts
+	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv out/wheels out/site out/site-scripts
 	rm -f $(VENV)/installed*

@@ -51,7 +51,7 @@ def _check(_config: BeamConfig, asked: Mapping[str, Any]) -> None:
             found="none of them",
             where=PLACE_OF_OPTIONS,
             hint="Set sdk_container_image to an image built from deploy/Dockerfile, or "
-            "extra_packages to the wheel that `make wheel` builds.",
+            "extra_packages to the wheels that `make wheel` builds.",
         )
     place = asked["temp_location"]
     if not place.startswith("gs://") and not is_this_machine(asked["dataflow_endpoint"]):
