@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -16,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from bpe_core.buffers import flatten, to_arrow
 from bpe_core.model import TokenizerModel
 from bpe_core.normalization import QUOTES
-from bpe_core.pretoken_encoding import merge_rows
 from bpe_core.patterns import resolve_pattern, steps_of
+from bpe_core.pretoken_encoding import merge_rows
 from bpe_core.split_patterns.compiler import CompiledStep, compile_node
 from bpe_core.split_patterns.parser import parse
 from bpe_core.split_patterns.sets import Named, resolve
@@ -69,23 +70,26 @@ def _find_obstacle(model: TokenizerModel) -> str | None:
         return "its split pattern is not compiled to an automaton"
     if sum(step.step.table.size for step in steps) > _MOST_CELLS:
         return "the automaton of its split pattern is too large for a page"
-    if any(a.of_bytes and not b.of_bytes for a, b in zip(steps, steps[1:], strict=False)):
+    if any(a.of_bytes and not b.of_bytes for a, b in pairwise(steps)):
         return "a step of its split pattern reads text that another has cut into bytes"
     return None
 
 
 def _compile(pattern: str) -> list[CompiledStep]:
-    """Return the compiled steps of a split pattern, without those that split nothing.
+    """Return the compiled steps of a split pattern.
 
     Raises:
         UnsupportedPatternError: a step cannot be compiled.
     """
     expression = resolve_pattern(pattern).regex
-    return [compile_node(parse(step.regex, "regex"), of_bytes=step.of_bytes) for step in steps_of(expression)]
+    return [
+        compile_node(parse(step.regex, "regex"), of_bytes=step.of_bytes)
+        for step in steps_of(expression)
+    ]
 
 
 def _tokens(model: TokenizerModel) -> dict[str, Any]:
-    """Return ids, merges (rows of tokens, with results as differences) and bytes that none makes."""
+    """Return ids, merges (rows, with results as differences) and the bytes that none makes."""
     left, right, result = merge_rows(model).astype(np.int64)
     order = np.diff(result, prepend=-1) - 1
     is_made = np.zeros(len(model.token_ids), np.bool_)

@@ -16,7 +16,8 @@ __all__ = ["make_report"]
 
 _SCRIPTS: Final = ("d3.min.js", "plot.min.js", "charts.js")
 _ENCODER_SCRIPTS: Final = ("encoder.js", "encoder-box.js")
-_ENCODER_TEXT: Final = "Hello, world! 你好，世界 🌍 12345\n\treturn x == 0;\n"
+_ENCODER_TEXT: Final = "In the beginning, there were 12,345 words: 世界 🌍."
+_MOST_ENCODER_TOKENS: Final = 80
 _MOST_SOURCES_IN_CHART: Final = 12
 _SOURCES_SHOWN: Final = 100
 _SOURCE: Final = Column("source", "source", "text")
@@ -40,7 +41,7 @@ def make_report(data: ReportData) -> str:
             for source, documents in groupby(data.samples, lambda sample: sample.source)
         },
         encoder_data=embed_json(data.encoder),
-        encoder_text=_ENCODER_TEXT,
+        encoder_text=_choose_text(data),
         chart_data=embed_json(
             {
                 "source_names": [source.name for source in _by_tokens(data)],
@@ -48,6 +49,14 @@ def make_report(data: ReportData) -> str:
             }
         ),
     )
+
+
+def _choose_text(data: ReportData) -> str:
+    """Return the text that the encoder box begins with: the beginning of a document."""
+    if not data.samples:
+        return _ENCODER_TEXT
+    tokens = (token for _, token in data.samples[0].pairs[:_MOST_ENCODER_TOKENS])
+    return b"".join(tokens).decode("utf-8", "ignore")
 
 
 def _list_sections(data: ReportData) -> Iterator[tuple[str, str]]:

@@ -71,8 +71,8 @@ std::vector<uint32_t> starts_of(const PatternStep& step, const Automaton& automa
 py::list scouts_of(const PatternStep& step) {
   py::list scouts;
   for (const PatternStep::DirectedScout& scout : step.scouts()) {
-    scouts.append(py::make_tuple(scout.ahead, table_of(scout.automaton),
-                                 starts_of(step, scout.automaton)));
+    scouts.append(
+        py::make_tuple(scout.ahead, table_of(scout.automaton), starts_of(step, scout.automaton)));
   }
   return scouts;
 }

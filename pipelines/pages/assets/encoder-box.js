@@ -1,4 +1,5 @@
-// The encoder box: the text that the reader types in coloured tokens, and the merges of one of them.
+// The encoder box: the text that the reader types in coloured tokens, and the merges of one of them,
+// at first of the longest.
 "use strict";
 
 (() => {
@@ -111,7 +112,8 @@
       rest.textContent = hidden > 0 ? `… ${count(hidden, "more token")}` : "";
       ids.value = found.slice(0, MOST_IDS).map(({ id }) => id).join(" ");
       tree.replaceChildren();
-      show(spans[0]);
+      const longest = Math.max(...found.slice(0, MOST_TOKENS).map(({ bytes }) => bytes.length));
+      show(spans.find((_, i) => found[i].bytes.length === longest));
     };
 
     const spanOf = (event) => event.target.closest(".bpe-tokens > span");
