@@ -7,6 +7,7 @@ NATIVE := $(wildcard $(addprefix bpe_core/native/,*.cpp *.hpp bindings/*.cpp bin
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
 WHEEL := out/wheel-venv/$(PYTHON_VERSION)
+SYSTEM ?= linux
 ARCH ?= $(shell uname -m)
 SEED := 1
 PYTEST := $(BIN)/python -m pytest
@@ -18,7 +19,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel docs docs-serve clean
+.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables libraries bench bench-data bench-quick sanitize sdist wheel docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -113,6 +114,10 @@ tables: $(VENV)/installed-test
 	$(BIN)/python bpe_core/split_patterns/generate_unicode_sets.py
 	$(BIN)/python -m bpe_core.generate_scanner_fingerprints
 
+## make libraries    fetch the JavaScript libraries of pages from npm, and compare their checksums
+libraries: $(VENV)/installed
+	$(BIN)/python tools/fetch_libraries.py
+
 ## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json
 bench: $(BENCH)/installed
 	$(BENCH)/bin/python benchmarks/run.py
@@ -142,11 +147,11 @@ $(WHEEL)/installed: deploy/requirements-wheel.txt
 	$(WHEEL)/bin/python -m pip install --quiet --requirement deploy/requirements-wheel.txt
 	touch $@
 
-## make wheel        a wheel for every Linux with glibc 2.28, in dist/; ARCH=aarch64, PYTHON=python3.12
-wheel: $(WHEEL)/built-$(ARCH)
+## make wheel        bpe-core for every Linux with glibc 2.28, and bpe-beam, in dist/; PYTHON=python3.12, ARCH=aarch64, SYSTEM=macos
+wheel: $(WHEEL)/built-$(SYSTEM)-$(ARCH)
 
 $(WHEEL)/built-%: $(WHEEL)/installed pyproject.toml setup.py $(wildcard deploy/*.py) $(NATIVE) $(MODULES)
-	$(WHEEL)/bin/python deploy/build_wheel.py --arch $* --dest dist
+	$(WHEEL)/bin/python deploy/build_wheel.py --target $* --dest dist
 	touch $@
 
 ## make docs         the site, in out/site; every warning is an error. make docs-serve shows it while you write
@@ -159,5 +164,5 @@ docs-serve: $(VENV)/installed-docs
 ## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:
 	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv out/site out/site-scripts
+	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv out/wheels out/site out/site-scripts
 	rm -f $(VENV)/installed*

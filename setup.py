@@ -1,7 +1,8 @@
 """Build the extension bpe_core._native with setuptools and the headers of pybind11.
 
 A file is compiled again only if it, a header it includes or the flags changed. ccache is used where
-it is installed, unless CXX names a compiler.
+it is installed, unless CXX names a compiler. The wheel of a clone contains both packages; those of
+a release are built from the trees that deploy/distributions.py writes.
 
 Environment switches, for development only:
 
@@ -21,12 +22,15 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import pybind11
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
@@ -58,6 +62,9 @@ class BuildNative(build_ext):
         if "CXX" not in os.environ and shutil.which("ccache"):
             compiler = ["ccache", *compiler]
             os.environ.setdefault("CCACHE_BASEDIR", str(Path.cwd()))
+        if "BPE_WHEEL_TARGET" in os.environ:
+            # Not the flags of this Python: all but the bindings is the same for every version.
+            compiler = [compiler[0], "-fPIC", "-fwrapv", "-DNDEBUG"]
         # Not in build_temp, which an editable installation removes.
         objects = Path(self.get_finalized_command("build").build_base, "objects")
         units = [
@@ -147,6 +154,43 @@ def compile_units(units: list[Unit], at_once: int) -> None:
                 print(f"compiled {done} of {len(units)}", end=end, flush=True)
 
 
+class BundledWheel(bdist_wheel):
+    """Build a wheel, and declare the distribution bpe-core in it if it contains both packages."""
+
+    def write_wheelfile(self, wheelfile_base: str, *given: Any, **named: Any) -> None:
+        """Write the file WHEEL, which is the last before the archive is made."""
+        super().write_wheelfile(wheelfile_base, *given, **named)
+        project = tomllib.loads(Path("pyproject.toml").read_text())
+        core = project["tool"].get("bpe-core")
+        # An editable installation also calls this, with another folder.
+        if core and Path(wheelfile_base).parent == Path(self.bdist_dir):
+            version = project["project"]["version"]
+            info = f"{self.wheel_dist_name}.data/platlib/bpe_core-{version}.dist-info"
+            folder = Path(wheelfile_base).parent / info
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "METADATA").write_text(core_metadata(project["project"], core))
+            (folder / "INSTALLER").write_text("bpe-beam\n")
+            # No RECORD: the files belong to bpe-beam, and installers refuse to replace or remove
+            # a distribution without RECORD.
+
+
+def core_metadata(project: dict[str, Any], core: dict[str, Any]) -> str:
+    """Return the metadata of bpe-core, by which other packages find that it is installed."""
+    lines = [
+        "Metadata-Version: 2.1",
+        "Name: bpe-core",
+        f"Version: {project['version']}",
+        f"Summary: {core['description']}",
+        f"Requires-Python: {project['requires-python']}",
+    ]
+    lines += [
+        f"Requires-Dist: {requirement}"
+        for requirement in project["dependencies"]
+        if re.split(r"[^\w.-]", requirement)[0] in core["dependencies"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
 setup(
     ext_modules=[
         Extension(
@@ -158,5 +202,5 @@ setup(
             language="c++",
         )
     ],
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"build_ext": BuildNative, "bdist_wheel": BundledWheel},
 )

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpe_core", "pipelines")
 OPTIONAL = {"tiktoken", "tokenizers"}
-# Requirements of Beam and of pydantic.
-INDIRECT = {"grpcio", "protobuf", "pydantic_core", "requests", "zstandard"}
+# Requirements of Beam, jinja2 and pydantic.
+INDIRECT = {"grpcio", "markupsafe", "protobuf", "pydantic_core", "requests", "zstandard"}
 
 
 def imported() -> set[str]:

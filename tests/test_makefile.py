@@ -43,6 +43,7 @@ def test_clean_leaves_builds_of_users_alone() -> None:
         "out/benchmarks",
         "out/bench-venv",
         "out/wheel-venv",
+        "out/wheels",
         "out/site",
         "out/site-scripts",
     }

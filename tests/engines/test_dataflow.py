@@ -351,21 +351,25 @@ def test_a_hundred_thousand_tasks_fit_a_job(tmp_path: Path, stage: str) -> None:
     print({name: len(data) for name, data in files.items()})
 
 
-def test_a_wheel_is_staged_with_the_list_of_what_to_install(tmp_path: Path) -> None:
-    name = "bpe_beam-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
-    (tmp_path / name).write_bytes(b"PK")
-    wheel = str(tmp_path / name)
-    found = submit("encode", tmp_path / "job", sdk_container_image=None, extra_packages=[wheel])
+def test_wheels_are_staged_with_the_list_of_what_to_install_in_order(tmp_path: Path) -> None:
+    names = [
+        "bpe_core-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl",
+        "bpe_beam-0.1.0-py3-none-any.whl",
+    ]
+    wheels = [str(tmp_path / name) for name in names]
+    for wheel in wheels:
+        Path(wheel).write_bytes(wheel.encode())
+    found = submit("encode", tmp_path / "job", sdk_container_image=None, extra_packages=wheels)
     [environment] = found.pipeline.environments.values()
     staged = {
         runner_api.ArtifactStagingToRolePayload.FromString(file.role_payload).staged_name
         for file in environment.dependencies
     }
-    assert staged == {name, "extra_packages.txt"}
+    assert staged == {*names, "extra_packages.txt"}
     [pool] = found.request["environment"]["workerPools"]
     assert pool["workerHarnessContainerImage"].endswith(f"_sdk:{BEAM_VERSION}")
     [listed] = [data for path, data in found.files().items() if path.endswith("packages.txt")]
-    assert listed.decode().split() == [name]
+    assert listed.decode().split() == names
 
 
 def test_the_command_refuses_paths_of_this_machine_before_it_writes(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_image_has_the_versions_of_this_package_and_of_beam() -> None:
 def test_what_is_copied_into_the_image_is_there() -> None:
     lines = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     copied = {name for line in lines for name in line.split()}
-    made = {"dist/${WHEEL}", "dist/constraints.txt"}
+    made = {"dist/${CORE_WHEEL}", "dist/${WHEEL}", "dist/constraints.txt"}
     assert {name for name in copied if (ROOT / name).exists()} - made == copied - made
 
 
@@ -131,16 +131,18 @@ def _run(command: list[str], variables: dict[str, str], directory: Path) -> str:
 
 @pytest.mark.engines
 def test_the_steps_of_the_image_run_and_what_they_install_builds_the_same(tmp_path: Path) -> None:
-    """In a virtual environment in place of the container; the wheel is that of `make wheel`."""
-    name = _of_this_machine(_filled_in("${WHEEL}"))
-    wheel = ROOT / "dist" / name
-    if not wheel.exists():
-        not_here(f"needs {name} of `make wheel`")
+    """In a virtual environment in place of the container; the wheels are those of `make wheel`."""
+    names = [_of_this_machine(_filled_in(name)) for name in ("${CORE_WHEEL}", "${WHEEL}")]
+    wheels = [ROOT / "dist" / name for name in names]
+    if not all(wheel.exists() for wheel in wheels):
+        not_here(f"needs {names} of `make wheel`")
     _, variables = _environment(tmp_path / "venv")
     image = tmp_path / "image"
     image.mkdir()
-    shutil.copy(wheel, image)
-    freeze = [sys.executable, "-m", "pip", "freeze", "--exclude", "bpe-beam", "--exclude-editable"]
+    for wheel in wheels:
+        shutil.copy(wheel, image)
+    ours = ["--exclude", "bpe-beam", "--exclude", "bpe-core"]
+    freeze = [sys.executable, "-m", "pip", "freeze", *ours, "--exclude-editable"]
     (image / "constraints.txt").write_text(_run(freeze, variables, image))
     steps = re.findall(
         r"^RUN ((?:.*\\\n)*.*)$", _of_this_machine(_filled_in(DOCKERFILE)), re.MULTILINE
