@@ -74,7 +74,7 @@ from pipelines.writing.statistics import Statistics
 __all__ = ["collect"]
 
 # Distinct pre-tokens up to which all counts are read; it takes some seconds.
-_MOST_PRETOKENS: Final = 2_000_000
+_MOST_PRETOKENS: Final = 1_000_000
 _ROWS: Final = 24  # of each table of tokens
 _NEVER_SHOWN: Final = 60
 _SOURCES_IN_CHARTS: Final = 7  # the other sources are one
@@ -84,7 +84,7 @@ _SAMPLE_TOKENS: Final = 400
 _OTHERS: Final = "other sources"
 _ALL: Final = "all"
 _RANKS: Final = 240
-_SIZES: Final = 16
+_SIZES: Final = 12
 _ONLY_SOURCE: Final = "one_source"
 _BYTES: Final = 256
 _REASONS: Final[Mapping[Reason, str]] = {
@@ -658,7 +658,8 @@ def _list_suspects(found: _Found) -> tuple[tuple[TokenRow, ...], dict[str, int]]
         location=found.location,
         model=model,
         output=found.output,
-        counts=found.counts if found.has_few_counts else None,
+        # Statistics have the uses, too, at a fraction of the time.
+        counts=found.counts if found.has_few_counts and found.tokens is None else None,
         lost_counts=found.lost_counts,
         dataset=None if found.tokens is None else found.dataset,
     )
