@@ -20,7 +20,7 @@ import profiles
 import pytest
 import typer.main
 from build_support import command
-from inline_runner import inline_builds, runner_of_builds  # noqa: F401
+from inline_runner import inline_builds, report_pages, runner_of_builds  # noqa: F401
 
 from pipelines import runners
 from pipelines.cli import app
@@ -126,7 +126,8 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (directory / "examples").symlink_to(ROOT / "examples")
     (directory / "configs").mkdir()
     shutil.copy(ROOT / "configs" / "quickstart.yaml", directory / "configs")
-    built = command("build", "configs/quickstart.yaml", cwd=directory)
+    with report_pages():
+        built = command("build", "configs/quickstart.yaml", cwd=directory)
     assert built.returncode == 0, built.stderr
     return directory, built.stdout
 

@@ -42,7 +42,7 @@ LATE: dict[str, str] = {
         "reported at once"
         for commands, names in {
             "build": ("plan", "_run"),
-            "dataset": ("export", "verify", "inspect", "rejects", "report"),
+            "dataset": ("export", "verify", "inspect", "rejects", "report", "compare"),
             "analysis": ("sizes", "evaluate", "explain", "why"),
             "counts": (
                 *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
