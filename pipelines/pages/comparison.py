@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from bpe_core.errors import BpeError
@@ -76,8 +76,13 @@ class Comparison:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
-        return asdict(self)
+        """Return the comparison as JSON values, without the tokenizers themselves."""
+        return asdict(
+            replace(
+                self,
+                reports=tuple(replace(report, encoder=None) for report in self.reports),
+            )
+        )
 
     def __str__(self) -> str:
         """Return the comparison as text."""

@@ -19,6 +19,7 @@ from pipelines.manifest.names import BASE, DOCUMENT_FREQUENCY, ENTRIES, ENTRY_FI
 from pipelines.manifest.stage import COUNT, ENCODE, Identity
 from pipelines.manifest.stage_records import Remains, load_manifest, load_plan
 from pipelines.manifest.stage_writing import begin_stage, discard_stage
+from pipelines.metrics import PipelineRun
 from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
@@ -214,20 +215,20 @@ def write_tokens(
         unlisted = generations.find_unlisted(job.tokens, rejects, earlier, keep)
         generations.remove(unlisted)
     left = [work for work in works if work.index not in finished]
-    measured = None
+    run = PipelineRun()
     if left:
         keep_tokenizer(job.tokenizer, model)
         pipelines = context.pipelines
         steps = pipelines.encode(left, job)
         if context.no_wait:
             submit(context, ENCODE, steps)
-        measured = pipelines.run_tasks(steps, "encoding", left)
+        run = pipelines.run_tasks(steps, "encoding", left)
     entries = finished_entries(job, len(works))
     _check_complete(job.tokens, len(entries), len(works))
     if any(entry.rejects for entry in entries.values()):
         rejects.sync()
     fresh = sum(entries[work.index].totals.document_totals().all_bytes for work in left)
-    result = StageResult(resumed=bool(finished), bytes=fresh, measured=measured)
+    result = StageResult(resumed=bool(finished), bytes=fresh, pipeline=run)
     return entries, result
 
 

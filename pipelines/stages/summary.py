@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from bpe_core.short_repr import format_fields, short_repr
+from pipelines.console.engine_jobs import EngineJob
 from pipelines.errors import OutputError, PipelineError
 from pipelines.manifest.names import BASE
 from pipelines.stages.estimates import Estimate
@@ -126,6 +127,7 @@ class StageSummary:
         bytes: Size of the text read in that time, for the rate; 0 if there is no meaningful rate.
         parts: Seconds of each part of the work, summed over all workers; empty if the runner does
             not report them.
+        job: Job at the engine that did the work, if the engine has a page for it.
     """
 
     name: str
@@ -133,6 +135,7 @@ class StageSummary:
     seconds: float = 0.0
     bytes: int = 0
     parts: Mapping[str, float] = field(default_factory=dict)
+    job: EngineJob | None = None
 
     @property
     def megabytes_per_second(self) -> float | None:

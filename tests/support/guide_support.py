@@ -32,7 +32,7 @@ _BLOCK: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
-_LANGUAGES: Final = {"console", "mermaid", "python", "text", "yaml"}
+_LANGUAGES: Final = {"console", "java", "mermaid", "python", "sql", "text", "yaml"}
 # Times, rates, memory and dates, which differ from machine to machine.
 _MEASURED: Final = [
     (re.compile(r"^( *(?:count|train|total|encode|read|merge|write)) +[\d.]+ .*", re.M), r"\1"),

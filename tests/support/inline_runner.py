@@ -62,7 +62,7 @@ def beam_runner() -> Iterator[None]:
 
 @contextmanager
 def inline_pipeline(
-    config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
+    config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = (), **_: Any
 ) -> Iterator[_Pipeline]:
     """Return a pipeline like `runners.pipeline`, which runs during the block."""
     # Beam's parser takes a fifth of the time of a build.

@@ -48,7 +48,7 @@ def test_the_same_tokenizer_has_no_difference(outputs: tuple[Path, Path]) -> Non
     assert found.vocabulary is not None
     assert found.vocabulary.only == (0, 0)
     assert found.vocabulary.same_ids == found.vocabulary.shared == 300
-    assert found.vocabulary.same_merges == 300 - 256
+    assert found.vocabulary.same_merges == 300 - 256 - 1
     (text,) = found.texts
     assert all(first == second for _, _, first, second in text.groups)
 
