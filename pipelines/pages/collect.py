@@ -49,6 +49,7 @@ from pipelines.manifest.stage import COUNT, IMPORT, TRAIN
 from pipelines.manifest.stage_records import load_manifest
 from pipelines.manifest.stage_writing import may_contain_credentials
 from pipelines.metrics import Measured
+from pipelines.pages.encoder import encoder_data
 from pipelines.pages.report_data import (
     Bucket,
     CurvePoint,
@@ -191,6 +192,7 @@ def collect(
         tokens=None if vocabulary is None else _list_tokens(found, vocabulary, uses),
         samples=tuple(_read_samples(found, statistics)),
         times=tuple(_list_times(found)),
+        encoder=None if found.model is None else encoder_data(found.model),
         facts=_list_facts(found),
         notes=found.notes,
     )

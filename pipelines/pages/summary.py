@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from pipelines.pages.tables import Column, Record
 from pipelines.pages.templates import render_part
@@ -31,7 +32,7 @@ class Link:
             return cls(place, place)
         path, here = Path(place), Path.cwd()
         if path.suffix == ".html" and path.is_relative_to(here):
-            return cls(place, path.relative_to(here).as_posix())
+            return cls(place, quote(path.relative_to(here).as_posix()))  # never a scheme
         return cls(place)
 
 
