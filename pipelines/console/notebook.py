@@ -69,6 +69,6 @@ class NotebookBar:
             rows[-1] = f"<div>{bar}{escape(shown[-1])}</div>"
         content = {"text/html": "".join(rows), "text/plain": "\n".join(shown)}
         if self._handle is None:
-            self._handle = display(content, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(content, raw=True, display_id=True)
         else:
             self._handle.update(content, raw=True)
