@@ -41,6 +41,7 @@ from pipelines.stages.count import count as count_stage
 from pipelines.stages.count_update import update_counts
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.encode import encode as encode_stage
+from pipelines.stages.following import outdates_following
 from pipelines.stages.imports import discard_imported
 from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
@@ -313,7 +314,11 @@ def _run_stage(
                 check_output(context.config, context.inputs, context.output, context.command)
             run(context)
             write_report_page(context)
-    return replace(context.report.summary, seconds=time.monotonic() - started)
+    return replace(
+        context.report.summary,
+        outdates_next=outdates_following(context),
+        seconds=time.monotonic() - started,
+    )
 
 
 class CallableModule(ModuleType):

@@ -46,7 +46,7 @@ LATE: dict[str, str] = {
             "analysis": ("sizes", "evaluate", "explain", "why"),
             "counts": (
                 *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
-                *("export", "_open", "_combine"),
+                *("export", "_open", "_combine", "_alike", "_check_group"),
             ),
             "tokenizer": ("convert", "prune"),
             "text": ("tokenize", "count_tokens", "_count_texts", "_count_fields"),

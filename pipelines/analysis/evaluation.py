@@ -27,6 +27,7 @@ from bpe_core.token_probes import (
     split_numbers,
 )
 from pipelines.analysis.evaluation_texts import EvaluationText
+from pipelines.config.validation import did_you_mean
 from pipelines.errors import ConfigError, shortened
 from pipelines.tokenizers.files import Tokenizer, model_of
 from pipelines.tokenizers.vocabulary import Vocabulary
@@ -264,6 +265,7 @@ def evaluate(
             expected=f"one of {shortened(names, 12)}",
             found=reference,
             where="--reference",
+            hint=did_you_mean(reference, names),
         )
     vocabularies = {name: _tokens_of(tokenizer) for name, tokenizer in tokenizers.items()}
     short = dict(zip(tokenizers, shorten_locations(list(tokenizers)), strict=True))

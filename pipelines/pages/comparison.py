@@ -77,12 +77,8 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values, without the tokenizers themselves."""
-        return asdict(
-            replace(
-                self,
-                reports=tuple(replace(report, encoder=None) for report in self.reports),
-            )
-        )
+        first, second = (replace(report, encoder=None) for report in self.reports)
+        return asdict(replace(self, reports=(first, second)))
 
     def __str__(self) -> str:
         """Return the comparison as text."""

@@ -174,6 +174,7 @@ class BuildSummary:
         submitted: Job that continues without the launcher, if one was submitted.
         next_command: A command to try next; after a submission, once the job has finished.
         warnings: Warnings for the user, such as a corpus too small for the vocabulary.
+        outdates_next: True if the next stage has files that were made of former results.
         storage_options: Options of the output's file system.
 
     Example:
@@ -205,6 +206,7 @@ class BuildSummary:
     submitted: DetachedJob | None = None
     next_command: str | None = None
     warnings: tuple[str, ...] = ()
+    outdates_next: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -215,6 +217,7 @@ class BuildSummary:
         ]
         values = {**asdict(self), "stages": stages}
         del values["storage_options"]  # they may contain credentials
+        del values["outdates_next"]  # next_command has --restart then
         return values
 
     def __repr__(self) -> str:
