@@ -309,6 +309,15 @@ def test_the_reasons_of_rejects_are_those_of_the_code() -> None:
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", rejects, re.MULTILINE)) == REASONS
 
 
+def test_every_reason_of_rejects_has_a_remedy() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    _, _, rejects = text.partition("## Rejected documents")
+    rows = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \| ", rejects.partition("## Warnings")[0], re.MULTILINE
+    )
+    assert sorted(re.findall(r"\w+", " ".join(rows))) == sorted(REASONS)
+
+
 def test_the_changelog_begins_with_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     headings = re.findall(

@@ -7,9 +7,13 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from pipelines.cli import app
 
 ROOT = Path(__file__).parents[1]
 HOOKS = ROOT / "tools" / "site" / "hooks.py"
+LINKS = ROOT / "tools" / "site" / "links.py"
 CODE_PAGES = ROOT / "tools" / "site" / "code_pages.py"
 CONFIGURATION = ROOT / "mkdocs.yml"
 PYTHON_REFERENCE = ROOT / "docs" / "reference" / "python"
@@ -123,6 +128,51 @@ def test_messages_of_errors_are_in_the_reference_with_their_remedy() -> None:
     assert line in page
     assert "| Choose another directory, or remove the files. |" in page
     assert "## TrainingError" in page
+
+
+def test_addresses_of_other_sites_are_well_formed() -> None:
+    script = runpy.run_path(str(LINKS))
+    links = script["find_links"](script["documentation"]())
+    assert len(links) > 20
+    assert [f"{link}: {found}" for link in links if (found := script["find_mistake"](link))] == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://example.org", "https://localhost/a", "https://a b.org", "https://example.org/a|b"],
+)
+def test_malformed_addresses_are_found(address: str) -> None:
+    assert runpy.run_path(str(LINKS))["find_mistake"](address) is not None
+
+
+def test_missing_pages_are_broken_and_silent_servers_unknown(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("")
+    handler = partial(_QuietHandler, directory=tmp_path)
+    script = runpy.run_path(str(LINKS))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        answers = script["ask"]([f"{base}/there#part", f"{base}/gone", "http://127.0.0.1:9/"])
+        server.shutdown()
+    broken, unknown = script["sort_answers"](answers)
+    assert broken == [f"{base}/gone: 404"]
+    assert [line.partition(" ")[0] for line in unknown] == ["http://127.0.0.1:9/:"]
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.nightly
+def test_addresses_of_other_sites_lead_somewhere() -> None:
+    script = runpy.run_path(str(LINKS))
+    answers = script["ask"](script["find_links"](script["documentation"]()))
+    broken, unknown = script["sort_answers"](answers)
+    assert not broken
+    if len(unknown) == len(answers):
+        pytest.skip("no network: the form of the addresses is checked alone")
+    for line in unknown:
+        warnings.warn(f"not reached: {line}", stacklevel=1)
 
 
 @pytest.fixture(scope="module")
