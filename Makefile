@@ -19,7 +19,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables bench bench-data bench-quick sanitize sdist wheel docs docs-serve clean
+.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables libraries bench bench-data bench-quick sanitize sdist wheel docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -113,6 +113,10 @@ tables: $(VENV)/installed-test
 	$(BIN)/python bpe_core/native/generate_normalization_tables.py
 	$(BIN)/python bpe_core/split_patterns/generate_unicode_sets.py
 	$(BIN)/python -m bpe_core.generate_scanner_fingerprints
+
+## make libraries    fetch the JavaScript libraries of pages from npm, and compare their checksums
+libraries: $(VENV)/installed
+	$(BIN)/python tools/fetch_libraries.py
 
 ## make bench        the benchmarks, beside other tokenizers; results in benchmarks/results.json
 bench: $(BENCH)/installed

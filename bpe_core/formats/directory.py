@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from bpe_core.buffers import lengths_of
 from bpe_core.formats.arrow import arrow_bytes, read_arrow
 from bpe_core.formats.files import CannotHoldError, Location, dump_json, join, remove, write_files
 from bpe_core.formats.gpt2 import vocab_merges_bytes
@@ -114,13 +115,12 @@ TOKENIZER_FILES = frozenset(
 
 def _summary(model: TokenizerModel) -> dict[str, object]:
     pattern = resolve_pattern(model.pattern)
-    lengths = [len(token) for _, token in model.tokens]
     return {
         "fingerprint": model.fingerprint,
         "ids": len(model),
         "largest_id": model.max_id,
         "merges": len(model.merges),
-        "longest_token_bytes": max(lengths, default=0),
+        "longest_token_bytes": int(lengths_of(model.token_bytes).max(initial=0)),
         "special_tokens": dict(model.special_tokens),
         "nonspecial_tokens": sorted(model.nonspecial_tokens),
         **(

@@ -6,7 +6,6 @@ after the line `#version: 0.2`. They contain neither the pattern nor which entri
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,15 +13,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bpe_core._native import entries_in_stand_ins
+from bpe_core._native import entries_in_stand_ins, stand_ins_of
+from bpe_core.buffers import flatten, to_binary
 from bpe_core.errors import FormatError
 from bpe_core.formats.files import (
     CannotHoldError,
     Location,
     built,
-    dump_json,
     malformed,
     quoted,
     read_json_object,
@@ -30,8 +30,9 @@ from bpe_core.formats.files import (
     refuse_normalization,
     write_file,
 )
+from bpe_core.formats.token_texts import TokenTexts
 from bpe_core.model import MAX_ID, TokenizerModel
-from bpe_core.stand_ins import from_stand_ins, to_stand_ins
+from bpe_core.stand_ins import from_stand_ins
 
 _HEADER = "#version: 0.2"
 
@@ -104,13 +105,13 @@ def vocab_merges_bytes(model: TokenizerModel) -> tuple[bytes, bytes]:
             "some token is not what its own bytes merge into, and the format cannot say that a "
             "pre-token which is a token stays whole (ignore_merges)"
         )
-    vocab = dump_json(entries_of(model))
-    lines = [" ".join(pair) for pair in merges_of(model)]
-    return vocab, "".join(f"{line}\n" for line in [_HEADER, *lines]).encode()
+    texts = texts_of(model)
+    merges = f"{_HEADER}\n".encode() + texts.merge_lines()
+    return texts.vocabulary_json() + b"\n", merges
 
 
-def entries_of(model: TokenizerModel) -> dict[str, int]:
-    """Return all tokens by text, in order of id: ordinary ones as stand-ins, special ones as is.
+def texts_of(model: TokenizerModel) -> TokenTexts:
+    """Return the texts of all tokens: ordinary ones as stand-ins, special ones as they are.
 
     Raises:
         CannotHoldError: A special token's text equals the stand-ins of an ordinary token, or two
@@ -122,31 +123,24 @@ def entries_of(model: TokenizerModel) -> dict[str, int]:
             f"ids {first} and {second} have the same bytes, and the format tells tokens apart by "
             "text"
         )
-    texts = _texts_of(model)
-    entries = {text: i for i, text in texts.items()}
-    for text, special_id in model.special_tokens.items():
-        if text in entries:
+    _check_specials_apart(model)
+    return TokenTexts.of(model, *stand_ins_of(*flatten(model.token_bytes)))
+
+
+def _check_specials_apart(model: TokenizerModel) -> None:
+    """Refuse a special token whose text equals the stand-ins of an ordinary token."""
+    meant = {text: from_stand_ins(text) for text in model.special_tokens}
+    written = to_binary([data for data in meant.values() if data is not None])
+    if not pc.any(pc.is_in(model.token_bytes, value_set=written)).as_py():
+        return
+    for text, data in meant.items():
+        ids = [] if data is None else model.ids_of(data)
+        if ids:
             raise CannotHoldError(
-                f"the special token {text!r} (id {special_id}) is also how the bytes "
-                f"{from_stand_ins(text)!r} (id {entries[text]}) are written, and the format "
-                "tells tokens apart by text"
+                f"the special token {text!r} (id {model.special_tokens[text]}) is also how the "
+                f"bytes {data!r} (id {ids[0]}) are written, and the format tells tokens apart by "
+                "text"
             )
-        texts[special_id] = text
-    return {texts[i]: i for i in sorted(texts)}
-
-
-def merges_of(model: TokenizerModel) -> list[tuple[str, str]]:
-    """Return the two sides of each merge in stand-ins, in order of rank."""
-    texts = _texts_of(model)
-    return [(texts[left], texts[right]) for left, right, _ in model.merges.tolist()]
-
-
-def _texts_of(model: TokenizerModel) -> dict[int, str]:
-    """Return the ordinary tokens in stand-ins, by id."""
-    tokens = model.tokens
-    text = to_stand_ins(b"".join(token for _, token in tokens))  # one character per byte
-    ends = itertools.accumulate(len(token) for _, token in tokens)
-    return {i: text[end - len(token) : end] for (i, token), end in zip(tokens, ends, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)

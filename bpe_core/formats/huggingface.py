@@ -10,9 +10,12 @@ the vocabulary. The pre-tokenizer splits by the pattern and then turns bytes int
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bpe_core.buffers import flatten
+import numpy as np
+
+from bpe_core.buffers import concatenate, flatten
 from bpe_core.characters import CharacterRules
 from bpe_core.formats.characters import (
     CharacterTokens,
@@ -34,15 +37,15 @@ from bpe_core.formats.files import (
 )
 from bpe_core.formats.gpt2 import (
     OrdinaryTokens,
-    entries_of,
     is_ordinary,
-    merges_of,
+    texts_of,
 )
 from bpe_core.formats.json_values import expect, list_of, object_of, steps_of
 from bpe_core.formats.merges import FileMerges, read_tokenizer_json
 from bpe_core.formats.pre_tokenizer import BYTE_LEVEL, Splitting, pre_tokenizer_of, splitting_of
 from bpe_core.formats.ranks import makes_its_tokens
 from bpe_core.formats.template import around_of, post_processor_of
+from bpe_core.formats.token_texts import TokenTexts
 from bpe_core.model import TokenizerModel
 from bpe_core.normalization import QUOTES
 from bpe_core.special_tokens import TOKEN_FLAGS
@@ -86,9 +89,9 @@ def write_huggingface(model: TokenizerModel, location: Location) -> None:
 
 def huggingface_bytes(model: TokenizerModel) -> bytes:
     """Return the contents of tokenizer.json."""
-    steps = _characters_json(model, model.characters) if model.characters else _bytes_json(model)
-    texts = {i: text for text, i in steps["model"]["vocab"].items()}
-    return dump_json(
+    rules = model.characters
+    written = _bytes_json(model) if rules is None else _characters_json(model, rules)
+    root = dump_json(
         {
             "version": "1.0",
             "truncation": None,
@@ -101,51 +104,72 @@ def huggingface_bytes(model: TokenizerModel) -> bytes:
             ],
             "normalizer": None,
             "pre_tokenizer": None,
-            "post_processor": post_processor_of(model, texts),
-            **steps,
+            "post_processor": post_processor_of(model, written.around),
+            **written.steps,
+            "model": {**_MODEL, **written.settings},
         }
+    )
+    # The model comes last, and these two come last in the model.
+    vocab, merges = written.texts.vocabulary_json(), written.texts.merges_json()
+    return b'%b, "vocab": %b, "merges": %b}}\n' % (root.removesuffix(b"}}\n"), vocab, merges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """The parts of tokenizer.json that differ between merges of bytes and of characters.
+
+    Attributes:
+        steps: The steps around the model, by their keys.
+        settings: Settings of the model that differ from `_MODEL`.
+        texts: The texts of all tokens.
+        around: Texts of the tokens that belong around a text, by id.
+    """
+
+    steps: dict[str, Any]
+    settings: dict[str, Any]
+    texts: TokenTexts
+    around: Mapping[int, str]
+
+
+def _bytes_json(model: TokenizerModel) -> _Written:
+    missing = np.flatnonzero(model.byte_ids < 0)
+    if len(missing):
+        raise CannotHoldError(
+            f"the byte 0x{missing[0]:02X} has no id; Hugging Face leaves such bytes out quietly"
+        )
+    texts = texts_of(model)
+    _check_whole_pretokens(model)
+    splitting = Splitting(model.pattern, model.prefix_space, model.drop_white_space)
+    return _Written(
+        steps={
+            "normalizer": _normalizer_json(_unicode_steps(model)),
+            "pre_tokenizer": pre_tokenizer_of(splitting),
+            "decoder": {**BYTE_LEVEL, "use_regex": True},
+        },
+        settings={"ignore_merges": model.ignore_merges},
+        texts=texts,
+        around={i: text for text, i in model.special_tokens.items()},
     )
 
 
-def _bytes_json(model: TokenizerModel) -> dict[str, Any]:
-    missing = set(range(256)) - {token[0] for _, token in model.tokens if len(token) == 1}
-    if missing:
-        raise CannotHoldError(
-            f"the byte 0x{min(missing):02X} has no id; Hugging Face leaves such bytes out quietly"
-        )
-    entries = entries_of(model)
-    _check_whole_pretokens(model)
-    return {
-        "normalizer": _normalizer_json(_unicode_steps(model)),
-        "pre_tokenizer": pre_tokenizer_of(
-            Splitting(model.pattern, model.prefix_space, model.drop_white_space)
-        ),
-        "decoder": {**BYTE_LEVEL, "use_regex": True},
-        "model": {
-            **_MODEL,
-            "ignore_merges": model.ignore_merges,
-            "vocab": entries,
-            "merges": list(map(list, merges_of(model))),
-        },
-    }
-
-
-def _characters_json(model: TokenizerModel, rules: CharacterRules) -> dict[str, Any]:
+def _characters_json(model: TokenizerModel, rules: CharacterRules) -> _Written:
     texts = entries_of_characters(model, rules)
     found = model.specials_in_text
-    return {
-        "normalizer": _normalizer_json([*_unicode_steps(model), *space_steps(rules, found)]),
-        "pre_tokenizer": pre_tokenizer_of_characters(rules, found),
-        "decoder": decoder_of(rules),
-        "model": {
-            **_MODEL,
+    ordinary = concatenate([texts[i].encode() for i in model.token_ids.tolist()])
+    return _Written(
+        steps={
+            "normalizer": _normalizer_json([*_unicode_steps(model), *space_steps(rules, found)]),
+            "pre_tokenizer": pre_tokenizer_of_characters(rules, found),
+            "decoder": decoder_of(rules),
+        },
+        settings={
             "unk_token": None if model.unknown_id is None else texts.get(model.unknown_id),
             "fuse_unk": rules.fuse_unknown,
             "byte_fallback": bool(rules.byte_ids),
-            "vocab": {text: i for i, text in texts.items()},
-            "merges": [[texts[left], texts[right]] for left, right, _ in model.merges.tolist()],
         },
-    }
+        texts=TokenTexts.of(model, *ordinary),
+        around=texts,
+    )
 
 
 def tokenizer_config_bytes(model: TokenizerModel) -> bytes:

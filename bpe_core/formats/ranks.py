@@ -20,7 +20,6 @@ into it, has ids that are the equivalent ranks; this is checked for every tokeni
 
 from __future__ import annotations
 
-import base64
 import binascii
 from collections.abc import Mapping
 
@@ -28,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bpe_core._native import Encoder, last_joins
+from bpe_core._native import Encoder, last_joins, rank_lines
 from bpe_core.buffers import flatten, lengths_of, to_arrow, to_binary
 from bpe_core.formats.files import (
     CannotHoldError,
@@ -118,16 +117,15 @@ def write_tiktoken(model: TokenizerModel, location: Location) -> None:
 def tiktoken_bytes(model: TokenizerModel) -> bytes:
     """Return the contents of tokenizer.tiktoken."""
     refuse_normalization(model)
-    tokens = model.tokens
-    missing = set(range(256)) - {token[0] for _, token in tokens if len(token) == 1}
-    if missing:
+    missing = np.flatnonzero(model.byte_ids < 0)
+    if len(missing):
         raise CannotHoldError(
-            f"the byte 0x{min(missing):02X} has no id; tiktoken fails at a byte without a rank"
+            f"the byte 0x{missing[0]:02X} has no id; tiktoken fails at a byte without a rank"
         )
     reason = why_not_ranks(model)
     if reason is not None:
         raise CannotHoldError(reason)
-    return b"".join(b"%b %d\n" % (base64.b64encode(token), i) for i, token in tokens)
+    return rank_lines(*flatten(model.token_bytes), model.token_ids)
 
 
 def why_not_ranks(model: TokenizerModel) -> str | None:
@@ -147,13 +145,13 @@ def why_not_ranks(model: TokenizerModel) -> str | None:
             f"merge {rank} makes id {results[rank]}, after one that makes id {results[rank - 1]}; "
             "in ranks the ids of merges follow their order"
         )
-    by_id = dict(model.tokens)
-    longest = max(map(len, by_id.values()), default=0)
+    longest = int(lengths_of(model.token_bytes).max(initial=0))
     if longest > MAX_TOKEN_BYTES:
         return f"a token has {longest} bytes; beyond {MAX_TOKEN_BYTES} it is not checked"
     if _reached_by_its_only_merge(model):
         return None
     joins = merges_of_ranks(model.token_ids, model.token_bytes)
+    by_id = dict(model.tokens)
     merges = set(map(tuple, model.merges.tolist()))
     for left, right, result in joins.tolist():
         if (left, right, result) not in merges:
@@ -178,9 +176,8 @@ def _reached_by_its_only_merge(model: TokenizerModel) -> bool:
     parts of a token's bytes are joined into an earlier token, that is its only join and its only
     merge, for ranks and merges alike; so the last join is the token's own merge.
     """
-    tokens = model.tokens
-    longer = [(i, token) for i, token in tokens if len(token) > 1]
-    if sorted(model.merges[:, 2].tolist()) != [i for i, _ in longer]:
+    longer = model.token_ids[lengths_of(model.token_bytes) > 1]
+    if not np.array_equal(np.sort(model.merges[:, 2]), longer):
         return False
     return makes_its_tokens(model.token_ids, model.token_bytes, model.merges)
 

@@ -21,7 +21,7 @@ inline constexpr auto kStandIns = [] {
 }();
 
 // The byte that a character stands in for, or -1.
-inline int byte_of_stand_in(uint32_t code_point) {
+constexpr int byte_of_stand_in(uint32_t code_point) {
   return code_point < kStandIns.size() ? kStandIns[code_point] : -1;
 }
 

@@ -32,7 +32,15 @@ from pipelines.errors import ConfigError, shortened
 from pipelines.tokenizers.files import Tokenizer, model_of
 from pipelines.tokenizers.vocabulary import Vocabulary
 
-__all__ = ["RARE", "Evaluation", "GroupMeasures", "TokenizerMeasures", "evaluate"]
+__all__ = [
+    "RARE",
+    "Evaluation",
+    "GroupMeasures",
+    "TokenizerMeasures",
+    "count_scripts",
+    "evaluate",
+    "shorten_locations",
+]
 
 RARE: Final = 10  # ids that occur fewer times are rare
 _WHITE_SPACE: Final = b" \t\n\v\f\r"
@@ -328,7 +336,7 @@ def _measure(
         rare_ids=int((total.use.counts < RARE).sum()),
         mean_token_bytes=float(lengths.mean()),
         white_space_tokens=_divide(int(total.use.counts[is_space[rows]].sum()), total.tokens),
-        scripts=list(_count_scripts(data, bounds, rows, total.use.counts)),
+        scripts=list(count_scripts(data, bounds, rows, total.use.counts)),
         reachability=find_unreachable(bpe, total.use.ids) if bpe else None,
         numbers=split_numbers(bpe) if bpe else None,
         spaces=measure_spaces(bpe) if bpe else None,
@@ -336,13 +344,19 @@ def _measure(
     )
 
 
-def _count_scripts(
+def count_scripts(
     data: NDArray[np.uint8],
     bounds: NDArray[np.int64],
     rows: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> Iterator[tuple[str | None, int, int]]:
-    """Yield scripts with their ids and tokens, most tokens first."""
+    """Yield scripts with their ids and tokens, most tokens first; None for no script.
+
+    Args:
+        data, bounds: Bytes of the ids of a vocabulary, as `Vocabulary.decode` returns them.
+        rows: Rows in the vocabulary of the ids that occur.
+        counts: Occurrences of each of these.
+    """
     has_bytes = np.diff(bounds) > 0
     kept = np.append(bounds[:-1][has_bytes], bounds[-1])
     scripts = np.full(len(has_bytes), -1)

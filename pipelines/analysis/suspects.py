@@ -20,7 +20,7 @@ from pipelines.analysis.token_uses import count_uses, read_uses
 from pipelines.analysis.tokens import bytes_of_ids, quote_token, token_to_json
 from pipelines.errors import ConfigError
 
-__all__ = ["Suspect", "Suspects", "find_suspects"]
+__all__ = ["Reason", "Suspect", "Suspects", "find_suspects"]
 
 Reason: TypeAlias = Literal["unreachable", "unused", "hardly_used", "one_source"]
 

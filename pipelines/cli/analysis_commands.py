@@ -9,20 +9,25 @@ from typing import Annotated
 import typer
 
 from pipelines import supervisor
-from pipelines.cli.options import Debug, Json, Overrides, StorageOptions, parse_number
-from pipelines.cli.output import display, print_json, print_note, print_result
+from pipelines.cli.options import (
+    Debug,
+    HtmlFile,
+    Json,
+    OutputOrTokenizer,
+    Overrides,
+    StorageOptions,
+    parse_number,
+)
+from pipelines.cli.output import (
+    check_page,
+    display,
+    print_json,
+    print_note,
+    print_result,
+    write_page,
+)
 from pipelines.cli.process import enter_child, leave_at_once, load, report_errors
-from pipelines.errors import ConfigError, InputError, OutputError
-
-OutputOrTokenizer = Annotated[
-    str,
-    typer.Argument(
-        metavar="OUTPUT",
-        help="The output of a build; or a tokenizer: a directory or file of any format that "
-        "`convert` reads, a URL, or hf://ORG/NAME@REVISION on the Hugging Face Hub.",
-        show_default=False,
-    ),
-]
+from pipelines.errors import ConfigError, InputError
 
 
 def _parse_sizes(text: str) -> list[int]:
@@ -137,14 +142,7 @@ def evaluate(
         ),
     ] = None,
     as_json: Json = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the evaluation as a page, which needs no other files.",
-            show_default=False,
-        ),
-    ] = None,
+    html: HtmlFile = None,
     storage_options: StorageOptions = None,
     debug: Debug = False,
 ) -> None:
@@ -161,13 +159,7 @@ def evaluate(
                 expected="files by --text, with --text-field",
                 found="standard input" if texts else "no --text",
             )
-        if html is not None and not html.absolute().parent.is_dir():
-            raise ConfigError(
-                "The page cannot be written.",
-                expected="an existing directory",
-                found=str(html.parent),
-                where="--html",
-            )
+        check_page(html)
         from pipelines.analysis.evaluation import evaluate as measure
         from pipelines.analysis.evaluation_report import format_evaluation
         from pipelines.analysis.evaluation_sample import open_sample
@@ -198,12 +190,7 @@ def evaluate(
                 text = CountedText(given)
             found = measure(opened, text, reference)
         if html is not None:
-            try:
-                html.write_text(make_page(found), encoding="utf-8")
-            except OSError as error:
-                raise OutputError(
-                    "The page cannot be written.", found=str(error), where=str(html)
-                ) from None
+            write_page(html, make_page(found))
         if as_json:
             print_json(found.to_json())
         else:

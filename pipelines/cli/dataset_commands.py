@@ -15,15 +15,17 @@ from pipelines.cli.options import (
     BeamOptions,
     ConfigOfInputs,
     Debug,
+    HtmlFile,
     Json,
     Output,
+    OutputOrTokenizer,
     Overrides,
     StorageOptions,
     TokenizerOfOutput,
     parse_bytes,
     parse_number,
 )
-from pipelines.cli.output import display, print_json, print_result
+from pipelines.cli.output import check_page, display, print_json, print_result, write_page
 from pipelines.cli.process import (
     check_beam_options,
     enter_child,
@@ -348,8 +350,16 @@ def rejects(
 
 
 def report(
-    output: Output,
+    output: OutputOrTokenizer,
     as_json: Json = False,
+    html: HtmlFile = None,
+    card: Annotated[
+        bool,
+        typer.Option(
+            "--card",
+            help="Print a dataset card instead, README.md of a repository on the Hugging Face Hub.",
+        ),
+    ] = False,
     by: Annotated[
         str | None,
         typer.Option(
@@ -365,6 +375,27 @@ def report(
 ) -> None:
     """Describe a dataset: inputs, rejects, sources, lengths, use of the vocabulary."""
     with leave_at_once(), report_errors(debug):
+        if (html is not None) + card + (as_json or by is not None) > 1:
+            raise ConfigError(
+                "It is not clear which report is wanted.",
+                expected="the page (--html), the card (--card) or the text (--json, --by), not two",
+            )
+        if html is not None or card:
+            check_page(html)
+            from pipelines.exports.export import read_storage_options
+            from pipelines.pages.card import make_card
+            from pipelines.pages.collect import collect
+            from pipelines.pages.report import make_report
+
+            with display(f"reading {output}", brief=True):
+                options = read_storage_options(storage_options)
+                data = collect(output, options, tokenizer=tokenizer)
+            if card:
+                print_result(make_card(data).rstrip())
+            elif html is not None:
+                write_page(html, make_report(data))
+                print_result(f"page  {html}")
+            return
         from pipelines.dataset import report as reports
         from pipelines.dataset.reading import TokenDataset
         from pipelines.exports.export import output_directory

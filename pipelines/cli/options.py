@@ -86,6 +86,24 @@ Output = Annotated[
         metavar="OUTPUT", help="The output of a build: a path or URL.", show_default=False
     ),
 ]
+OutputOrTokenizer = Annotated[
+    str,
+    typer.Argument(
+        metavar="OUTPUT",
+        help="The output of a build; or a tokenizer: a directory or file of any format that "
+        "`convert` reads, a URL, or hf://ORG/NAME@REVISION on the Hugging Face Hub.",
+        show_default=False,
+    ),
+]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write a page, which needs no other files and no network.",
+        show_default=False,
+    ),
+]
 ConfigOfInputs = Annotated[
     Path | None,
     typer.Option(

@@ -22,7 +22,7 @@ from pipelines.choices import ProgressMode
 from pipelines.console import progress
 from pipelines.console.displays import Display, print_event
 from pipelines.console.log import Log
-from pipelines.errors import OutputError, PipelineError, exit_code_of
+from pipelines.errors import ConfigError, OutputError, PipelineError, exit_code_of
 
 _PANEL: Final = "Messages"
 _Progress = Annotated[
@@ -179,6 +179,35 @@ def print_result(text: str) -> None:
     """Print the result of a command, unless only errors are wanted."""
     if not _SETTINGS.quiet:
         typer.echo(visible(text))
+
+
+def check_page(path: Path | None) -> None:
+    """Check that a page can be written, before the work for it.
+
+    Raises:
+        ConfigError: Its directory does not exist.
+    """
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ConfigError(
+            "The page cannot be written.",
+            expected="an existing directory",
+            found=str(path.parent),
+            where="--html",
+        )
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page of HTML.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise OutputError(
+            "The page cannot be written.", found=str(error), where=str(path)
+        ) from None
 
 
 def print_note(text: str) -> None:

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from bpe_core.visible_text import visible
+
+
+def format_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown."""
+    yield "| " + " | ".join(heads) + " |"
+    yield "|" + "---|" * len(heads)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def format_markdown_code(value: object) -> str:
+    """Return a value from elsewhere as code in a table in Markdown.
+
+    >>> format_markdown_code("a|b`")
+    "`a\\\\|b'`"
+    """
+    text = visible(str(value)).replace("`", "'").replace("|", "\\|").replace("\n", " ")
+    return f"`{text}`"
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 import yaml
 
+from pipelines.console.tables import format_markdown_code, format_markdown_table
 from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import PipelineError
 from pipelines.exports.records import ExportManifest
@@ -128,7 +129,7 @@ def _corpus(dataset: TokenDataset) -> Iterator[str]:
         return
     rows = [
         [
-            _code(source.name or "corpus"),
+            format_markdown_code(source.name or "corpus"),
             f"{source.documents:,}",
             f"{source.bytes:,}",
             f"{source.rejected:,}",
@@ -148,7 +149,9 @@ def _options(manifest: ExportManifest) -> Iterator[str]:
     options = {key: value for key, value in manifest.options.items() if value is not None}
     if options:
         yield from _table(
-            "Options", ["option", "value"], [[f"`{key}`", _code(v)] for key, v in options.items()]
+            "Options",
+            ["option", "value"],
+            [[f"`{key}`", format_markdown_code(v)] for key, v in options.items()],
         )
 
 
@@ -156,13 +159,4 @@ def _table(title: str, heads: list[str], rows: list[list[str]]) -> Iterator[str]
     yield ""
     yield f"## {title}"
     yield ""
-    yield "| " + " | ".join(heads) + " |"
-    yield "|" + "---|" * len(heads)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-
-
-def _code(value: object) -> str:
-    """Return a value from elsewhere as code in a table."""
-    text = str(value).replace("`", "'").replace("|", "\\|").replace("\n", " ")
-    return f"`{text}`"
+    yield from format_markdown_table(heads, rows)

@@ -1,4 +1,4 @@
-// Files of tokenizers: their merges and vocabularies, as columns.
+// Files of tokenizers: their merges and vocabularies, read as columns and written from columns.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +8,7 @@
 #include "arguments.hpp"
 #include "merge_texts.hpp"
 #include "stand_ins.hpp"
+#include "token_files.hpp"
 
 namespace bpe {
 namespace {
@@ -142,6 +143,87 @@ int64_t find_wrong_merge(const py::buffer& buffer, const Int64Array& offsets,
   return -1;
 }
 
+// Texts of tokens, by row: keys[offsets[i], offsets[i + 1]).
+class TextColumn {
+ public:
+  TextColumn(const py::buffer& buffer, Int64Array offsets)
+      : keys_(buffer), offsets_(std::move(offsets)) {
+    check_key_offsets(keys_, offsets_, std::max<py::ssize_t>(offsets_.size() - 1, 0));
+  }
+  KeySpans spans() const { return {keys_.data(), offsets_.data(), size()}; }
+  size_t size() const { return static_cast<size_t>(offsets_.size() - 1); }
+  void check_rows(const Int64Array& rows) const {
+    const auto n = static_cast<int64_t>(size());
+    for (py::ssize_t i = 0; i < rows.size(); ++i) {
+      if (rows.data()[i] < 0 || rows.data()[i] >= n) {
+        throw std::invalid_argument("row " + std::to_string(rows.data()[i]) + " of " +
+                                    std::to_string(n) + " does not exist");
+      }
+    }
+  }
+  void check_ids(const Int64Array& ids) const {
+    if (static_cast<size_t>(ids.size()) != size()) {
+      throw std::invalid_argument("there must be an id for each token");
+    }
+  }
+
+ private:
+  BytesView keys_;
+  Int64Array offsets_;
+};
+
+// Returns what `write` makes, with the interpreter's lock released meanwhile.
+template <class Write>
+py::bytes write_text(const Write& write) {
+  std::string text;
+  {
+    py::gil_scoped_release release;
+    text = write();
+  }
+  return py::bytes(text);
+}
+
+py::tuple stand_ins_of_tokens(const py::buffer& keys, const Int64Array& offsets) {
+  const TextColumn tokens(keys, offsets);
+  TokenTexts texts;
+  {
+    py::gil_scoped_release release;
+    texts = stand_ins_of(tokens.spans());
+  }
+  return py::make_tuple(py::bytes(texts.text), to_array(std::move(texts.offsets)));
+}
+
+py::bytes write_vocabulary(const py::buffer& keys, const Int64Array& offsets, const Int64Array& ids,
+                           const Int64Array& rows) {
+  const TextColumn texts(keys, offsets);
+  texts.check_ids(ids);
+  texts.check_rows(rows);
+  return write_text([&] {
+    return vocabulary_json(texts.spans(), ids.data(), rows.data(),
+                           static_cast<size_t>(rows.size()));
+  });
+}
+
+template <auto write>
+py::bytes write_merges(const py::buffer& keys, const Int64Array& offsets, const Int64Array& left,
+                       const Int64Array& right) {
+  const TextColumn texts(keys, offsets);
+  texts.check_rows(left);
+  texts.check_rows(right);
+  if (left.size() != right.size()) {
+    throw std::invalid_argument("left and right must be equally long");
+  }
+  return write_text([&] {
+    return write(texts.spans(), {left.data(), right.data(), static_cast<size_t>(left.size())});
+  });
+}
+
+py::bytes write_ranks(const py::buffer& keys, const Int64Array& offsets, const Int64Array& ids) {
+  const TextColumn tokens(keys, offsets);
+  tokens.check_ids(ids);
+  return write_text([&] { return rank_lines(tokens.spans(), ids.data()); });
+}
+
 }  // namespace
 
 void bind_tokenizer_files(py::module_& m) {
@@ -163,6 +245,11 @@ void bind_tokenizer_files(py::module_& m) {
       "keys"_a, "offsets"_a);
   m.def("find_wrong_merge", &find_wrong_merge, "keys"_a, "offsets"_a, "left"_a, "right"_a,
         "result"_a);
+  m.def("stand_ins_of", &stand_ins_of_tokens, "keys"_a, "offsets"_a);
+  m.def("vocabulary_json", &write_vocabulary, "keys"_a, "offsets"_a, "ids"_a, "rows"_a);
+  m.def("merges_json", &write_merges<merges_json>, "keys"_a, "offsets"_a, "left"_a, "right"_a);
+  m.def("merge_lines", &write_merges<merge_lines>, "keys"_a, "offsets"_a, "left"_a, "right"_a);
+  m.def("rank_lines", &write_ranks, "keys"_a, "offsets"_a, "ids"_a);
 }
 
 }  // namespace bpe
