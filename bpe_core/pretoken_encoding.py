@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from numpy.typing import NDArray
 
 from bpe_core._native import Encoder
 from bpe_core.buffers import flatten, to_arrow
 from bpe_core.counts import PretokenCounts, normalization_metadata
-from bpe_core.errors import TrainingError
+from bpe_core.errors import InvalidPatternError, TrainingError
 from bpe_core.model import TokenizerModel
-from bpe_core.patterns import resolve_pattern
+from bpe_core.patterns import resolve_pattern, superword_pattern
 from bpe_core.short_repr import shorten
 
 __all__ = [
@@ -38,6 +40,11 @@ def check_counted_as_encoded(
         )
     found = counts.metadata.get("pattern", model.pattern)
     if resolve_pattern(found).regex != resolve_pattern(model.pattern).regex:
+        if _is_superword_pattern(model.pattern, found):
+            raise TrainingError(
+                f"{name}: expected one whose tokens follow from pre-tokens, found superwords, "
+                f"tokens of several pre-tokens of {shorten(found)}; use text instead of counts"
+            )
         raise TrainingError(
             f"{name}: expected counts by its pattern, {shorten(model.pattern)}, found counts by "
             f"{shorten(found)}; count the text with pattern={name}.pattern"
@@ -57,6 +64,13 @@ def check_counted_as_encoded(
             f"{name}: expected a token for every byte of the counted text, found none for "
             f"0x{missing[0]:02X}; add one, or leave such text out"
         )
+
+
+def _is_superword_pattern(pattern: str, words: str) -> bool:
+    """Return True if a pattern keeps several words together that another one splits."""
+    with suppress(InvalidPatternError):
+        return resolve_pattern(superword_pattern(words)).regex == resolve_pattern(pattern).regex
+    return False
 
 
 def check_keeps_spaces(model: TokenizerModel) -> None:

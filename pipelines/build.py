@@ -41,11 +41,13 @@ from pipelines.stages.count import count as count_stage
 from pipelines.stages.count_update import update_counts
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.encode import encode as encode_stage
+from pipelines.stages.following import outdates_following
 from pipelines.stages.imports import discard_imported
 from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
 from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
+from pipelines.stages.report_page import write_report_page
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.superwords import discard_other_superwords, discard_superwords
 from pipelines.stages.train import discard_tokenizer
@@ -311,7 +313,12 @@ def _run_stage(
             if context.no_wait:  # a job could not stop before a stage that is refused
                 check_output(context.config, context.inputs, context.output, context.command)
             run(context)
-    return replace(context.report.summary, seconds=time.monotonic() - started)
+            write_report_page(context)
+    return replace(
+        context.report.summary,
+        outdates_next=outdates_following(context),
+        seconds=time.monotonic() - started,
+    )
 
 
 class CallableModule(ModuleType):

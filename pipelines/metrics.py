@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from pipelines.console import progress
+from pipelines.console.engine_jobs import EngineJob
 from pipelines.rejects.reasons import REASONS_OF_FILES
 
 if TYPE_CHECKING:
@@ -180,3 +181,16 @@ class Measured:
                 name: Distribution(**item) for name, item in value.items() if isinstance(item, dict)
             },
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRun:
+    """Figures of a pipeline that has ended.
+
+    Attributes:
+        measured: Metrics of its workers, or None if the runner reported none.
+        job: Job at the engine, or None if the engine has no page for it.
+    """
+
+    measured: Measured | None = None
+    job: EngineJob | None = None

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import guide_support
 import profiles
 import pytest
 import typer.main
+import yaml
 from build_support import command
-from inline_runner import inline_builds, runner_of_builds  # noqa: F401
+from inline_runner import inline_builds, report_pages, runner_of_builds  # noqa: F401
 
 from pipelines import runners
 from pipelines.cli import app
@@ -32,51 +34,18 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("
 README = ROOT / "README.md"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 GUIDE = ROOT / "docs" / "choosing-a-tokenizer.md"
-# Their Python runs from top to bottom, in one namespace, where `make quickstart` has been.
-RUNNABLE = [
-    ROOT / "examples" / "README.md",
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in (
-            "adding-data",
-            "bad-data",
-            "character-bpe",
-            "choosing-a-tokenizer",
-            "configuration",
-            "converting",
-            "errors",
-            "evaluating",
-            "exporting",
-            "how-it-works",
-            "input-forms",
-            "inspecting",
-            "loading",
-            "manifest",
-            "metrics",
-            "minbpe",
-            "mixtures",
-            "normalization",
-            "own-pipelines",
-            "pretrained",
-            "quickstart",
-            "replay",
-            "resuming",
-            "selection",
-            "statistics",
-            "speed-and-memory",
-            "storage",
-            "superwords",
-            "tokenizer",
-            "training",
-            "training-shapes",
-            "verifying",
-        )
-    ),
-]
+# test_guides.py runs all of these; test_beam_yaml.py and test_expansion_service.py the last.
+RUN_ELSEWHERE = {
+    ROOT / "docs" / "tutorial.md",
+    *ROOT.glob("docs/guides/*.md"),
+    ROOT / "docs" / "beam-yaml.md",
+}
 # Libraries that the tests don't install.
 NOT_INSTALLED = {"megatron", "streaming", "torch", "transformers"}
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What pages leave out of a configuration.
+_REST_OF_CONFIGURATION: dict[str, Any] = {"output": "out", "input": {"files": ["c/*.jsonl"]}}
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _QUOTED_PATH = re.compile(
     r"`((?:bpe_core|pipelines|tests|configs|docs|examples|benchmarks|native|\.ci)/[\w./-]*\w)`"
@@ -89,6 +58,11 @@ def name_of(path: Path) -> str:
 
 def blocks(path: Path, language: str) -> list[str]:
     return [code for found, code in _BLOCK.findall(path.read_text("utf-8")) if found == language]
+
+
+def pages_with(language: str) -> list[Path]:
+    """The pages with code of a language that are not run elsewhere."""
+    return [path for path in DOCUMENTS if path not in RUN_ELSEWHERE and blocks(path, language)]
 
 
 def marked(paths: Iterable[Path]) -> list[Any]:
@@ -126,7 +100,8 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (directory / "examples").symlink_to(ROOT / "examples")
     (directory / "configs").mkdir()
     shutil.copy(ROOT / "configs" / "quickstart.yaml", directory / "configs")
-    built = command("build", "configs/quickstart.yaml", cwd=directory)
+    with report_pages():
+        built = command("build", "configs/quickstart.yaml", cwd=directory)
     assert built.returncode == 0, built.stderr
     return directory, built.stdout
 
@@ -161,6 +136,13 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
             assert anchor in map(slug, headings), f"{name_of(path)} links to {target}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_blocks_are_run_or_say_why_not(path: Path) -> None:
+    """Languages that tests run, or text; `<!-- not run: REASON -->` is above all others."""
+    for block in guide_support.blocks(path):
+        assert block.language != "java" or not block.is_run, f"{name_of(path)}:{block.line}"
 
 
 def test_every_page_is_linked_from_the_list_of_pages() -> None:
@@ -230,11 +212,13 @@ def check_shown_output(pages: Iterable[Path], directory: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", marked(RUNNABLE), ids=name_of)
+@pytest.mark.parametrize("path", marked(pages_with("python")), ids=name_of)
 def test_python_blocks_run(path: Path, quickstart: tuple[Path, str], tmp_path: Path) -> None:
+    """They run from top to bottom, in one namespace, where `make quickstart` has been."""
     directory, _ = quickstart
-    code = blocks(path, "python")
-    assert code
+    code = [b.code for b in guide_support.blocks(path) if b.language == "python" and b.is_run]
+    for block in code:
+        compile(block, name_of(path), "exec")
     runnable = [block for block in code if not (_imports(block) & NOT_INSTALLED)]
     program = tmp_path / "program.py"
     program.write_text("\n".join(runnable), "utf-8")
@@ -288,18 +272,27 @@ def _without_times(summary: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    "page", [README, ROOT / "docs/runners.md", ROOT / "docs/pretrained.md"], ids=name_of
-)
-def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
-    code = blocks(page, "yaml")
-    assert code
-    for block in code:
+@pytest.mark.parametrize("page", pages_with("yaml"), ids=name_of)
+def test_configurations_are_valid(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole ones, and parts in place of what `_REST_OF_CONFIGURATION` has."""
+    monkeypatch.setenv("MY_S3_KEY", "key")
+    monkeypatch.setenv("MY_S3_SECRET", "secret")
+    for block in blocks(page, "yaml"):
         path = tmp_path / "build.yaml"
-        path.write_text(block, "utf-8")
+        whole = yaml.safe_load(block).keys() >= _REST_OF_CONFIGURATION.keys()
+        path.write_text(block if whole else yaml.safe_dump(completed(block)), "utf-8")
         config = load_config(path)
         places = [config.output_path, *(config.resolve_glob(s.files[0]) for s in config.input)]
         runners.options_of(config.beam, places=places)
+
+
+def completed(part: str) -> dict[str, Any]:
+    found = {**_REST_OF_CONFIGURATION, **yaml.safe_load(part)}
+    if isinstance(found["input"], dict):
+        found["input"] = {**_REST_OF_CONFIGURATION["input"], **found["input"]}
+    return found
 
 
 @pytest.mark.slow

@@ -150,6 +150,13 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.process
+def test_bars_in_the_code_of_tables_have_no_backslash(site: Path) -> None:
+    shown = [page for page in site.rglob("*.html") if r"\|" in page.read_text("utf-8")]
+    assert shown == []
+
+
+@pytest.mark.nightly
+@pytest.mark.process
 def test_pages_have_the_same_elements_as_in_the_repository(site: Path) -> None:
     """Markdown of the site is not CommonMark: it wants other blank lines and indentation."""
     outside = {uri: ROOT / path for path, uri in outside_pages().items()}

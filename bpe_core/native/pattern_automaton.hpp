@@ -120,6 +120,11 @@ struct Overruns {
 // One pattern: its classes and automata, and what follows from them.
 class PatternStep {
  public:
+  struct DirectedScout {
+    bool ahead;
+    Automaton automaton;
+  };
+
   // of_bytes: the characters of the classes, and of the pattern, are bytes.
   PatternStep(CharacterClasses classes, SetMatrix sets, const PatternCode& code,
               const std::vector<PatternScout>& scouts, bool of_bytes);
@@ -143,16 +148,12 @@ class PatternStep {
 
   size_t states() const { return automaton_.states(); }
   const Automaton& automaton() const { return automaton_; }
+  const std::vector<DirectedScout>& scouts() const { return scouts_; }
   const CharacterClasses& classes() const { return classes_; }
   // The classes of a character's first and last parts, which are the character or its bytes.
   std::array<uint8_t, 2> classes_of(uint32_t code_point) const;
 
  private:
-  struct DirectedScout {
-    bool ahead;
-    Automaton automaton;
-  };
-
   // Findings of the scouts at a position, as bits: in the complete text, or at an edge of a part.
   struct FoundBetween {
     size_t in_whole = 0;

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from itertools import pairwise
 from operator import add
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from bpe_core.token_probes import (
     split_numbers,
 )
 from pipelines.analysis.evaluation_texts import EvaluationText
+from pipelines.config.validation import did_you_mean
 from pipelines.errors import ConfigError, shortened
 from pipelines.tokenizers.files import Tokenizer, model_of
 from pipelines.tokenizers.vocabulary import Vocabulary
@@ -265,6 +265,7 @@ def evaluate(
             expected=f"one of {shortened(names, 12)}",
             found=reference,
             where="--reference",
+            hint=did_you_mean(reference, names),
         )
     vocabularies = {name: _tokens_of(tokenizer) for name, tokenizer in tokenizers.items()}
     short = dict(zip(tokenizers, shorten_locations(list(tokenizers)), strict=True))
@@ -377,10 +378,7 @@ def _are_white_space(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDAr
 
 
 def _tokens_of(tokenizer: Tokenizer) -> frozenset[bytes]:
-    vocabulary = Vocabulary(model_of(tokenizer))
-    data, bounds = vocabulary.decode(vocabulary.ids)
-    text = data.tobytes()
-    return frozenset(text[begin:end] for begin, end in pairwise(bounds.tolist()))
+    return frozenset(Vocabulary(model_of(tokenizer)).tokens())
 
 
 def _compare(own: frozenset[bytes], other: frozenset[bytes]) -> tuple[int, int, int]:

@@ -261,6 +261,8 @@ def find_token(
             expected=f"an id of its {len(model):,} tokens, up to {model.max_id}",
             found=str(token_id),
             where="--id",
+            hint="Give the text of a token instead, `beam-bpe explain OUTPUT TEXT`. `beam-bpe why "
+            "OUTPUT TEXT` shows the ids of any text.",
         )
     wanted = token if token is not None else (text or "").encode("utf-8", "surrogateescape")
     ids = model.ids_of(wanted)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bpe_core.cores import usable_cores
@@ -34,13 +33,18 @@ class TokenUses:
     Attributes:
         uses: int64[n], number of times that encoding the counted text uses each token.
         sources: names of the sources whose counts are kept apart; () if they are not.
+        source_tokens: number of tokens of each source.
         only_source: int64[n], index of the source that alone has the token; -1 if none has it, -2
             if several have.
+        documents: int64[n], upper bound of the documents with the token: those of all pre-tokens
+            that have it; None if documents were not counted.
     """
 
     uses: NDArray[np.int64]
     sources: tuple[str, ...]
+    source_tokens: tuple[int, ...]
     only_source: NDArray[np.int64]
+    documents: NDArray[np.int64] | None = None
 
 
 def read_uses(dataset: TokenDataset, model: TokenizerModel) -> NDArray[np.int64]:
@@ -77,7 +81,9 @@ class _Counter:
         self._size = len(model.token_ids)
         self._total = np.zeros(self._size, np.int64)
         self._only = np.full(self._size, -1, np.int64)
+        self._documents: NDArray[np.int64] | None = None
         self._sources: dict[str, int] = {}
+        self._source_tokens: list[int] = []
         self._first = 0
         self._of_sources = np.zeros((self._size, _SOURCES_AT_ONCE), np.int64)
 
@@ -92,34 +98,37 @@ class _Counter:
             self._add(group)
 
     def _add(self, group: RowGroup) -> None:
-        is_grouped = "groups" in group.columns
-        table = group.read(["pretoken", "count", *(["groups"] if is_grouped else [])])
-        if not is_grouped:
-            self._total += self._count(
-                table, np.arange(len(table) + 1), np.zeros(len(table), np.int32), None
-            )[:, 0]
+        optional = [name for name in ("documents", "groups") if name in group.columns]
+        table = group.read(["pretoken", "count", *optional])
+        keys, offsets, counts = PretokenCounts(table.select(["pretoken", "count"])).columns()
+        rows, whole = np.arange(len(table) + 1), np.zeros(len(table), np.int32)
+        if "documents" in optional and self._first == 0:
+            documents = table["documents"].to_numpy()
+            found = self._count(keys, offsets, rows, whole, documents)[:, 0]
+            self._documents = found if self._documents is None else self._documents + found
+        if "groups" not in optional:
+            self._total += self._count(keys, offsets, rows, whole, counts)[:, 0]
             return
-        found, entries = entries_of_file(table["groups"], "the counts")
-        numbers = [self._sources.setdefault(g.source, len(self._sources)) for g in found]
+        groups, entries = entries_of_file(table["groups"], "the counts")
+        numbers = [self._sources.setdefault(g.source, len(self._sources)) for g in groups]
         of_entries = np.array(numbers, np.int32)[entries.groups]
-        uses = self._count(table, entries.offsets, of_entries, entries.counts)
-        self._of_sources += uses
+        self._of_sources += self._count(keys, offsets, entries.offsets, of_entries, entries.counts)
 
     def _count(
         self,
-        table: pa.Table,
+        keys: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
         rows: NDArray[np.int64],
         groups: NDArray[np.int32],
-        counts: NDArray[np.int64] | None,
+        counts: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Return the uses by the sources of the range, int64[n, sources]."""
-        keys, offsets, sums = PretokenCounts(table.select(["pretoken", "count"])).columns()
         occurrences, _ = self._encoder.count_token_use(
             keys,
             offsets,
             rows,
             groups,
-            sums if counts is None else counts,
+            counts,
             self._first,
             _SOURCES_AT_ONCE,
             self._size,
@@ -135,7 +144,14 @@ class _Counter:
     def finish(self) -> TokenUses:
         """Return the uses, once all sources were counted."""
         self._close()
-        return TokenUses(uses=self._total, sources=tuple(self._sources), only_source=self._only)
+        sources = tuple(self._sources)
+        return TokenUses(
+            uses=self._total,
+            sources=sources,
+            source_tokens=tuple(self._source_tokens[: len(sources)]),
+            only_source=self._only,
+            documents=self._documents,
+        )
 
     def _close(self) -> None:
         used = self._of_sources > 0
@@ -144,4 +160,5 @@ class _Counter:
         self._only = np.where(one, self._first + used.argmax(axis=1), self._only)
         self._only[several] = -2
         self._total += self._of_sources.sum(axis=1)
+        self._source_tokens += self._of_sources.sum(axis=0).tolist()
         self._of_sources[:] = 0

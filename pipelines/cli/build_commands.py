@@ -239,7 +239,8 @@ def _next_command(
     following = _NEXT.get(name) if summary.submitted is None else name
     if following is not None:
         arguments = [argument for argument in given[1:] if argument not in _ONLY_ONCE]
-        return shlex.join(["beam-bpe", following, *arguments])
+        restart = ["--restart"] if summary.outdates_next else []
+        return shlex.join(["beam-bpe", following, *arguments, *restart])
     if not summary.train_rows:
         return None
     return shlex.join(["beam-bpe", "inspect", _below_here(output), "--row", "0"])

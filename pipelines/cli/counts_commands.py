@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,13 +14,14 @@ from pipelines.choices import CountsFormat
 from pipelines.cli.options import Debug, Json, StorageOptions, parse_number
 from pipelines.cli.output import display, print_json, print_result
 from pipelines.cli.process import closed_pipe_accepted, leave_at_once, report_errors
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, shortened
 
 if TYPE_CHECKING:
     from pipelines.analysis.counts import CountsTable, Difference
     from pipelines.counting.algebra import Operation
     from pipelines.counting.given import GivenCounts
 
+_NAMES_SHOWN = 12
 _WHAT = (
     "The output of a build with finished counts, its directory of counts, or a .parquet file: a "
     "path or URL."
@@ -231,7 +233,7 @@ def diff(
 ) -> None:
     """Show the pre-tokens whose shares of two corpora differ most."""
     with leave_at_once(), report_errors(debug):
-        with display(f"reading {counts}", brief=True):
+        with display(f"reading {counts}", brief=True), _alike("compare"):
             from pipelines.analysis.counts import find_difference
 
             one, second = _open([counts, other], storage_options)
@@ -311,11 +313,12 @@ def _combine(
     shards: int | None,
     storage_options: str | None,
 ) -> None:
-    with display(f"reading {urls[0]}", brief=True):
+    with display(f"reading {urls[0]}", brief=True), _alike(operation.name):
         from pipelines.counting.algebra import combine_to_file, combine_to_output
         from pipelines.exports.export import output_directory
 
         counts = _open(urls, storage_options)
+        _check_group(counts[0], operation)
         if output.endswith(".parquet"):
             if shards is not None:
                 raise ConfigError(
@@ -333,6 +336,44 @@ def _combine(
             manifest = combine_to_output(counts, operation, directory, shards)
             rows, total = manifest.totals.distinct_pretokens, manifest.totals.pretokens
     print_result(f"counts: {rows:,} distinct pre-tokens, {total:,} in all, in {output}")
+
+
+@contextmanager
+def _alike(operation: str) -> Iterator[None]:
+    """Replace errors of arguments that do not fit together."""
+    from bpe_core.errors import TrainingError
+
+    try:
+        yield
+    except TrainingError as error:
+        raise ConfigError(
+            f"It is not possible to {operation} these counts so.", found=str(error)
+        ) from None
+
+
+def _check_group(counts: GivenCounts, operation: Operation) -> None:
+    """Check that counts have the source and value that an operation keeps."""
+    from pipelines.config.validation import did_you_mean
+
+    groups = counts.empty.groups
+    for key, wanted in (("source", operation.source), ("value", operation.value)):
+        known = sorted({str(name) for group in groups if (name := getattr(group, key)) is not None})
+        if wanted is None or wanted in known:
+            continue
+        if not known:
+            raise ConfigError(
+                f"The counts are not kept apart by {key}.",
+                expected="counts of several sources, or by counts.group_by",
+                where=counts.url,
+                hint="Count the corpus so: docs/counts.md.",
+            )
+        raise ConfigError(
+            f"The counts have no such {key}.",
+            expected=f"one of {shortened(known, _NAMES_SHOWN)}",
+            found=wanted,
+            where=f"--{key}",
+            hint=did_you_mean(wanted, known),
+        )
 
 
 def _parse_fraction(text: str) -> Fraction:

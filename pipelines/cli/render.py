@@ -132,6 +132,12 @@ def show_summary(summary: BuildSummary, console: Console) -> None:
             _line(console, _time_line("total", summary.seconds, None))
         if any(stage.parts for stage in summary.stages):
             _line(console, "(Indented: seconds of all workers together, MB/s of one.)")
+    jobs = [(stage.name, stage.job) for stage in summary.stages if stage.job is not None]
+    if jobs:
+        _line(console, "")
+        _line(console, "jobs", bold=True)
+        for name, job in jobs:
+            _row(console, name, job.url)
     if summary.outputs:
         _line(console, "")
         _line(console, "results", bold=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bpe_core.visible_text import visible
+from pipelines.console.engine_jobs import EngineJob
 from pipelines.console.tally import NOTHING, Sums
 from pipelines.console.units import format_bytes
 
@@ -58,6 +59,7 @@ class Snapshot:
         seconds_left: Estimated time to the end, or None.
         memory: Resident bytes of all processes, or None if unknown.
         newest: Newest token of a training.
+        job: Job at an engine that does the work, or None.
     """
 
     stage: Stage | None
@@ -70,6 +72,7 @@ class Snapshot:
     seconds_left: float | None
     memory: int | None
     newest: bytes
+    job: EngineJob | None = None
 
     @property
     def title(self) -> str:
@@ -83,8 +86,9 @@ class Snapshot:
 
     def amounts(self) -> list[str]:
         """Return the figures as texts, the most important first."""
+        engine = [] if self.job is None else [str(self.job)]
         if self.fraction is None:
-            return [f"{self.total:,} in total, running for {self.seconds:.0f} s"]
+            return [f"{self.total:,} in total, running for {self.seconds:.0f} s", *engine]
         sums = self.sums
         parts = []
         if sums.bytes:
@@ -101,7 +105,7 @@ class Snapshot:
             parts.append(f"newest token {show_token(self.newest)}")
         if self.memory:
             parts.append(f"{format_bytes(self.memory)} memory")
-        return parts
+        return parts + engine
 
     def to_json(self) -> dict[str, Any]:
         """Return the values of a line of JSON."""
@@ -122,6 +126,7 @@ class Snapshot:
             "tokens": sums.tokens,
             "newest_token": token,
             "memory": self.memory,
+            "job": None if self.job is None else self.job.to_json(),
         }
 
 

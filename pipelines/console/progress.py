@@ -29,6 +29,7 @@ from pipelines.console.displays import (
     Stage,
     StageEnd,
 )
+from pipelines.console.engine_jobs import EngineJob
 from pipelines.console.tally import NOTHING, TALLY, Sums, collected
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "leave",
     "note",
     "show",
+    "show_engine",
     "show_merges",
     "shown",
     "shown_to_program",
@@ -127,6 +129,7 @@ class _Shown:
         self._stage: Stage | None = None
         self._started: set[str] = set()
         self._work: _Work | None = None
+        self._job: EngineJob | None = None
         self._rates = _Rates()
         self._last: tuple[_Work, Sums] | None = None
         self._thread = threading.Thread(target=self._poll, daemon=True)
@@ -170,13 +173,17 @@ class _Shown:
         """Show work while the block runs."""
         with collected():
             with self._lock:
-                self._rates, self._work = _Rates(), work
+                self._rates, self._work, self._job = _Rates(), work, None
             try:
                 yield
             finally:
                 with self._lock:
                     self._last, self._work = (work, TALLY.read()[0]), None
                 self._tell(lambda display: display.end_work())
+
+    def show_engine(self, job: EngineJob) -> None:
+        """Show the job that does the current work."""
+        self._job = job
 
     def close(self) -> None:
         """Remove the display."""
@@ -222,6 +229,7 @@ class _Shown:
             seconds_left=left,
             memory=_resident_bytes(["self", *map(str, others)]),
             newest=TALLY.newest,
+            job=self._job,
         )
 
     def interruption(self) -> str:
@@ -396,6 +404,12 @@ def show(
     finally:
         if own is not None:
             own.close()
+
+
+def show_engine(job: EngineJob) -> None:
+    """Show what an engine reports about the job that does the current work."""
+    if _shown is not None:
+        _shown.show_engine(job)
 
 
 def show_merges(made: int, wanted: int, newest: bytes) -> None:

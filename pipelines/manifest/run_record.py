@@ -47,6 +47,17 @@ class DistributionEntry(Record):
     max: Number
 
 
+class EngineJobEntry(Record):
+    """Job at an engine that did the work of a stage."""
+
+    engine: Annotated[str, Field(description="Flink or Dataflow.")]
+    id: Annotated[str, Field(description="The engine's id of the job.")]
+    url: Annotated[str, Field(description="Page of the job, without credentials.")]
+    state: Annotated[str, Field(description="The last state, in the engine's words.")]
+    figures: Annotated[dict[str, float | int], Field(description="The engine's last figures.")]
+    messages: Annotated[list[str], Field(description="Warnings and errors of the engine.")] = []
+
+
 class RunRecord(Record):
     """`run.json`: facts of one run, which depend on the machine and the moment."""
 
@@ -66,6 +77,10 @@ class RunRecord(Record):
     metrics: Annotated[
         dict[str, int | DistributionEntry] | None,
         Field(description="Work of the workers and its duration; null if it was not reported."),
+    ] = None
+    job: Annotated[
+        EngineJobEntry | None,
+        Field(description="Job at the engine; null if the engine has no page for it."),
     ] = None
     marks: Annotated[dict[str, str], Field(description="ETag or modification time of each input.")]
     locations: Annotated[

@@ -15,6 +15,9 @@ from pipelines.rejects.reasons import REASONS
 __all__ = ["make_report"]
 
 _SCRIPTS: Final = ("d3.min.js", "plot.min.js", "charts.js")
+_ENCODER_SCRIPTS: Final = ("encoder.js", "encoder-box.js")
+_ENCODER_TEXT: Final = "In the beginning, there were 12,345 words: 世界 🌍."
+_MOST_ENCODER_TOKENS: Final = 80
 _MOST_SOURCES_IN_CHART: Final = 12
 _SOURCES_SHOWN: Final = 100
 _SOURCE: Final = Column("source", "source", "text")
@@ -25,7 +28,7 @@ def make_report(data: ReportData) -> str:
     figures = {figure.name: figure for figure in _list_figures(data)}
     return render_page(
         "report.html",
-        scripts=_SCRIPTS,
+        scripts=_SCRIPTS if data.encoder is None else (*_SCRIPTS, *_ENCODER_SCRIPTS),
         title=f"{data.name} – bpe-beam report",
         data=data,
         sections=dict(_list_sections(data)),
@@ -37,7 +40,8 @@ def make_report(data: ReportData) -> str:
             source: list(documents)
             for source, documents in groupby(data.samples, lambda sample: sample.source)
         },
-        encoder=None,
+        encoder_data=embed_json(data.encoder),
+        encoder_text=_choose_text(data),
         chart_data=embed_json(
             {
                 "source_names": [source.name for source in _by_tokens(data)],
@@ -45,6 +49,14 @@ def make_report(data: ReportData) -> str:
             }
         ),
     )
+
+
+def _choose_text(data: ReportData) -> str:
+    """Return the text that the encoder box begins with: the beginning of a document."""
+    if not data.samples:
+        return _ENCODER_TEXT
+    tokens = (token for _, token in data.samples[0].pairs[:_MOST_ENCODER_TOKENS])
+    return b"".join(tokens).decode("utf-8", "ignore")
 
 
 def _list_sections(data: ReportData) -> Iterator[tuple[str, str]]:
@@ -56,7 +68,7 @@ def _list_sections(data: ReportData) -> Iterator[tuple[str, str]]:
         "compression": ("Compression", data.tokens is not None),
         "frequency": ("Frequency", bool(data.ranks)),
         "vocabulary": ("Vocabulary", data.tokens is not None),
-        "encoder": ("Encoder", False),
+        "encoder": ("Encoder", data.encoder is not None),
         "samples": ("Samples", bool(data.samples)),
         "times": ("Time", bool(data.times)),
         "facts": ("Facts", True),

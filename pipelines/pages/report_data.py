@@ -218,6 +218,7 @@ class ReportData:
         tokens: tables of tokens; None without a tokenizer.
         samples: documents, by source.
         times: times of the stages.
+        encoder: the tokenizer for the encoder box (`pages/encoder.py`); None without a tokenizer.
         facts: about tokenizer, dataset and software, by title and label.
         notes: why something is missing or limited, by name of the section.
     """
@@ -242,6 +243,7 @@ class ReportData:
     tokens: Tokens | None
     samples: tuple[Sample, ...]
     times: tuple[TimeRow, ...]
+    encoder: Mapping[str, Any] | None
     facts: Mapping[str, Mapping[str, str]]
     notes: Mapping[str, str]
 

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from bpe_core.mixtures import check_names
 from bpe_core.special_tokens import special_set
 from pipelines.batches import Reject
 from pipelines.config import BuildConfig, SourceConfig
+from pipelines.config.validation import did_you_mean
 from pipelines.config.values import column_name
-from pipelines.errors import InputError, PipelineError, to_one_line
+from pipelines.errors import ConfigError, InputError, PipelineError, shortened, to_one_line
 from pipelines.probing.contents import Content, is_page, looks_like_json_lines, recognize
 from pipelines.probing.samples import FileSample
 from pipelines.readers.fields import no_such_field
@@ -31,6 +33,7 @@ _RECORDS: Final = 1000
 # A special token that occurs more often than this in the sampled text is probably a word.
 _BYTES_BETWEEN_SPECIALS: Final = 10_000
 _LEAST_TEXT: Final = 100_000
+_VALUES_SHOWN: Final = 12
 
 
 class Checks:
@@ -63,6 +66,7 @@ class Checks:
                     yield sample.fault
                 yield from self._problems_of_records(sample, source)
                 yield from self._problems_of_rejects(sample, source)
+        yield from self._problems_of_groups()
 
     def _contradictions(
         self, samples: Sequence[FileSample], source: SourceConfig
@@ -171,6 +175,72 @@ class Checks:
     def _records(self, sample: FileSample) -> list[dict[str, Any]]:
         return list(islice(parse_records(sample.lines), _RECORDS))
 
+    # --- groups of counts
+
+    def _group_values(self) -> dict[str, int] | None:
+        """Return the number of documents of each value of `counts.group_by`; None if unknown."""
+        config = self._config
+        keeps = any(source.keep_columns for source in config.input)
+        if config.counts.group_by is None or config.tokenizer.path is not None or keeps:
+            return None
+        section = config.tokenizer.parity
+        skipped = None if section is None else section.development
+        found: Counter[str] = Counter()
+        for sample in self._samples:
+            if config.input[sample.file.source].name != skipped or skipped is None:
+                for batch in sample.batches:
+                    column = (
+                        [None] * len(batch) if batch.kept is None else batch.kept[0].to_pylist()
+                    )
+                    found.update(value or "" for value in column)
+        return found
+
+    def _problems_of_groups(self) -> Iterator[PipelineError]:
+        """Yield errors for a field that no record has, and values without a share or ratio."""
+        values, config = self._group_values(), self._config
+        path = config.counts.group_path
+        if not values or path is None:
+            return
+        records = [r for sample in self._samples for r in self._records(sample)]
+        if set(values) == {""} and records and not any(path[0] in r for r in records):
+            file = self._samples[0].file
+            yield no_such_field(
+                path, records, of="the input", key="counts.group_by", where=file.url
+            )
+        for key, by, given in self._named_groups():
+            if by != "source" and (problem := check_names(given, {*values, *given}, values)):
+                kind = "share" if key == "mixture" else "ratio"
+                known = [json.dumps(value, ensure_ascii=False) for value in sorted(values)]
+                without = 'Records without the field have the value "".' if "" in values else None
+                other = next((name for name in given if name not in values), "")
+                yield ConfigError(
+                    f"The values of {by} do not fit tokenizer.{key}.",
+                    expected=f"a {kind} for each of {shortened(known, _VALUES_SHOWN)}, values in "
+                    "samples of the input",
+                    found=problem,
+                    where=f"tokenizer.{key}",
+                    hint=did_you_mean(other, sorted(values.keys() - given.keys())) or without,
+                )
+
+    def _warnings_of_groups(self) -> Iterator[str]:
+        values = self._group_values()
+        for key, by, given in self._named_groups():
+            unseen = [name for name, share in given.items() if share and name not in (values or ())]
+            if values and by != "source" and unseen:
+                near = did_you_mean(unseen[0], sorted(values.keys() - given.keys())) or ""
+                yield (
+                    f"tokenizer.{key} has {shortened(unseen, _VALUES_SHOWN)}, which no sampled "
+                    f"record has in {by}. Training ends with an error if there are none. {near}"
+                ).rstrip()
+
+    def _named_groups(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        """Yield the section of shares or ratios, what they are of, and those by name."""
+        mixture, parity = self._config.tokenizer.mixture, self._config.tokenizer.parity
+        if mixture is not None and mixture.shares is not None:
+            yield "mixture", mixture.by, mixture.shares
+        if parity is not None and parity.ratios is not None:
+            yield "parity", parity.by, parity.ratios
+
     # --- rejects
 
     def _problems_of_rejects(
@@ -237,6 +307,7 @@ class Checks:
             samples = [sample for sample in self._samples if sample.file.source == number]
             yield from self._warnings_of_source(source, samples)
             yield from self._warnings_of_kept_columns(number, source, samples)
+        yield from self._warnings_of_groups()
         yield from self._warnings_of_special_tokens()
         yield from self._warnings_of_doubles()
 

@@ -11,6 +11,7 @@ from apache_beam.runners.runner import create_runner
 
 from pipelines.config import BeamConfig
 from pipelines.errors import ConfigError
+from pipelines.runners.dataflow_page import DataflowPage, job_url
 from pipelines.runners.spec import PLACE_OF_OPTIONS, RunnerSpec, is_this_machine
 
 TEMPLATE: Final = "template_location"
@@ -75,10 +76,7 @@ def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
     if not result.has_job:
         return f"template {asked[TEMPLATE]}", None
     name = result.job_id()
-    return name, (
-        f"https://console.cloud.google.com/dataflow/jobs/{asked['region']}/{name}"
-        f"?project={asked['project']}"
-    )
+    return name, job_url(asked["project"], asked["region"], name)
 
 
 DATAFLOW: Final = RunnerSpec(
@@ -87,4 +85,5 @@ DATAFLOW: Final = RunnerSpec(
     elsewhere=lambda _: "machines of Google Cloud",
     make=lambda _: create_runner("DataflowRunner"),
     job_of=_job_of,
+    page=DataflowPage,
 )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
+from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
     PipelineOptions,
@@ -24,7 +25,9 @@ from pipelines.runners.environment import (
     find_local_workers,
     find_remote_workers,
 )
+from pipelines.runners.flink_page import FlinkPage, job_url, rest_url
 from pipelines.runners.spec import RunnerSpec
+from pipelines.runners.watching import JobPage
 
 _OWN_NAME: Final = re.compile(r"beam-bpe-[0-9a-f]{8}")
 _SECONDS_TO_CANCEL: Final = 10.0
@@ -76,8 +79,7 @@ def _cancel(result: Any, options: PipelineOptions) -> None:
     result.cancel()
     if not _OWN_NAME.fullmatch(asked["job_name"]):
         return  # the name is not unique
-    master = asked["flink_master"].rstrip("/")
-    url = master if "://" in master else f"http://{master}"
+    url = rest_url(asked["flink_master"])
     found = requests.get(f"{url}/jobs/overview", timeout=_SECONDS_TO_CANCEL).json()
     for job in found["jobs"]:
         if job["name"] == asked["job_name"] and job["end-time"] == -1:
@@ -93,7 +95,16 @@ def _job_of(result: Any, options: PipelineOptions) -> tuple[str, str | None]:
     if not isinstance(service, flink_uber_jar_job_server.FlinkUberJarJobServer):
         return portable.job_of(result, options)
     name: str = service._jobs[result._job_id]._flink_job_id
-    return name, f"{_USER.sub('', service._master_url)}/jobs/{name}"
+    return name, job_url(service._master_url, name)
+
+
+def _page(pipeline: Pipeline) -> JobPage | None:
+    asked = pipeline.options.get_all_options()
+    master, name = asked["flink_master"], asked["job_name"]
+    # A job server may forward its jobs to a cluster that no option here names.
+    if master in EMBEDDED_FLINK:
+        return None
+    return FlinkPage(master, name, is_unique=_OWN_NAME.fullmatch(name) is not None)
 
 
 FLINK: Final = RunnerSpec(
@@ -106,4 +117,5 @@ FLINK: Final = RunnerSpec(
     detach=_detach,
     job_of=_job_of,
     cancel=_cancel,
+    page=_page,
 )

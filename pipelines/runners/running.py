@@ -21,10 +21,12 @@ from apache_beam.runners.worker import statesampler
 
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
+from pipelines.console.engine_jobs import EngineJob
 from pipelines.errors import ConfigError, JobFailedError
 from pipelines.runners.failures import FAILURE, error_of, keep_errors_for_the_caller, our_errors
 from pipelines.runners.options import RUNNERS, options_of
 from pipelines.runners.spec import PLACE_OF_OPTIONS, WITH_PORT, RunnerSpec
+from pipelines.runners.watching import watched
 from pipelines.storage.locks import DetachedJob
 
 _SECONDS_TO_CONNECT: Final = 5.0
@@ -34,7 +36,11 @@ _SAMPLING_MILLISECONDS: Final = 10
 
 @contextmanager
 def pipeline(
-    config: BeamConfig, beam_args: Sequence[str] = (), places: Sequence[str] = ()
+    config: BeamConfig,
+    beam_args: Sequence[str] = (),
+    places: Sequence[str] = (),
+    *,
+    note_job: Callable[[EngineJob], None] = lambda _: None,
 ) -> Iterator[beam.Pipeline]:
     """Run the pipeline to which the block adds steps.
 
@@ -42,6 +48,8 @@ def pipeline(
         config: Runner, workers and options.
         beam_args: Options such as `--name=value`, which override those of the configuration.
         places: Paths or URLs that workers must reach.
+        note_job: Called with the engine's job when it has finished, if the engine has a page for
+            it.
 
     Raises:
         BpeError: An error of our code on a worker, as it was raised there.
@@ -58,6 +66,7 @@ def pipeline(
         FAILURE.watched() if spec.is_local else nullcontext(),
         _stop_job_server(made.runner),
         _keep_metrics(made),
+        watched(spec.page(made), note_job),
         _cancel_if_interrupted(made, spec) if not spec.is_local else nullcontext(),
         made as running,
     ):

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
 from pipelines.config import BeamConfig
+from pipelines.runners.watching import JobPage
 
 PLACE_OF_OPTIONS: Final = "beam.options, or after --"
 WITH_PORT: Final = re.compile(r"(?:dns:///)?(?P<host>[^/\s]+):(?P<port>\d{1,5})")
@@ -34,6 +36,7 @@ class RunnerSpec:
         detach: Sets options for a job that continues without the launcher.
         job_of: Returns the id of such a job and the page to watch it; None without such jobs.
         cancel: Cancels the job of a result, which would otherwise continue without the launcher.
+        page: Returns the engine's interface for the job of a pipeline; None if it has none.
     """
 
     is_local: bool = False
@@ -47,6 +50,7 @@ class RunnerSpec:
     detach: Callable[[PipelineOptions], None] = lambda _: None
     job_of: Callable[[Any, PipelineOptions], tuple[str, str | None]] | None = None
     cancel: Callable[[Any, PipelineOptions], None] = lambda result, _: result.cancel()
+    page: Callable[[Pipeline], JobPage | None] = lambda _: None
 
 
 def is_this_machine(address: str) -> bool:

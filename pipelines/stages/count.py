@@ -30,6 +30,7 @@ from pipelines.manifest.run_record import StagePlan
 from pipelines.manifest.stage import COUNT, Identity
 from pipelines.manifest.stage_records import Remains, load_manifest, load_plan
 from pipelines.manifest.stage_writing import begin_stage, discard_stage, finish_stage
+from pipelines.metrics import PipelineRun
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
 from pipelines.stages.jobs import count_job, list_works
@@ -154,15 +155,15 @@ def count_works(
         commits.append(commit.name)
         done.update(commit.tasks)
         bytes_before += commit.totals.all_bytes
-    measured = None
+    run = PipelineRun()
     if shard_entries(job) is None:
         pipelines = context.pipelines
         left = [work for work in works if work.index not in done]
         steps = pipelines.count(left, job, commits)
         if context.no_wait and submit_steps is not None:
             submit_steps(steps)
-        measured = pipelines.run_tasks(steps, title, left, shards=job.shards)
-    return StageResult(resumed=bool(commits), bytes=-bytes_before, measured=measured)
+        run = pipelines.run_tasks(steps, title, left, shards=job.shards)
+    return StageResult(resumed=bool(commits), bytes=-bytes_before, pipeline=run)
 
 
 def keep_file_counts(job: CountJob, works: Sequence[TaskWork]) -> None:

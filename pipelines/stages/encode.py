@@ -15,10 +15,11 @@ from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.names import BASE, DOCUMENT_FREQUENCY, ENTRIES, ENTRY_FILES
+from pipelines.manifest.names import BASE, DOCUMENT_FREQUENCY, ENTRIES, ENTRY_FILES, REPORT
 from pipelines.manifest.stage import COUNT, ENCODE, Identity
 from pipelines.manifest.stage_records import Remains, load_manifest, load_plan
 from pipelines.manifest.stage_writing import begin_stage, discard_stage
+from pipelines.metrics import PipelineRun
 from pipelines.readers.kept_columns import find_kept_columns
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.context import BuildContext
@@ -113,6 +114,7 @@ def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
         tokens, rejects = generations.patterns_of_tasks(tasks)
     output.rejects.remove_files(remains.select(output.rejects, rejects))
     output.tokens.remove(DOCUMENT_FREQUENCY)
+    output.root.remove(REPORT)
     discard_stage(ENCODE, output.tokens, tokens)
     discard_count_rejects(output)
     output.rejects.remove_if_empty()
@@ -213,20 +215,20 @@ def write_tokens(
         unlisted = generations.find_unlisted(job.tokens, rejects, earlier, keep)
         generations.remove(unlisted)
     left = [work for work in works if work.index not in finished]
-    measured = None
+    run = PipelineRun()
     if left:
         keep_tokenizer(job.tokenizer, model)
         pipelines = context.pipelines
         steps = pipelines.encode(left, job)
         if context.no_wait:
             submit(context, ENCODE, steps)
-        measured = pipelines.run_tasks(steps, "encoding", left)
+        run = pipelines.run_tasks(steps, "encoding", left)
     entries = finished_entries(job, len(works))
     _check_complete(job.tokens, len(entries), len(works))
     if any(entry.rejects for entry in entries.values()):
         rejects.sync()
     fresh = sum(entries[work.index].totals.document_totals().all_bytes for work in left)
-    result = StageResult(resumed=bool(finished), bytes=fresh, measured=measured)
+    result = StageResult(resumed=bool(finished), bytes=fresh, pipeline=run)
     return entries, result
 
 

@@ -428,6 +428,9 @@ def _encode(config: BuildConfig, model: Model, chunks: Sequence[DocumentBatch]) 
         special_tokens_in_text=encode.special_tokens_in_text,
         dtype=np.uint16 if id_type == "uint16" else np.uint32,
     )
+    keeps = any(source.keep_columns for source in config.input)
+    if not keeps:  # the field of counts.group_by is not written
+        chunks = [replace(chunk, kept=None) for chunk in chunks]
     columns = schema(
         id_type,
         record_ids=any(source.id_field for source in config.input),

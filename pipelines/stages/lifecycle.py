@@ -13,7 +13,7 @@ from pipelines.manifest.stage import Identity, Stage
 from pipelines.manifest.stage_comparison import find_finished_manifest, is_bound
 from pipelines.manifest.stage_records import load_plan
 from pipelines.manifest.stage_writing import finish_stage, remove_remains
-from pipelines.metrics import Measured
+from pipelines.metrics import PipelineRun
 from pipelines.stages.configuration_record import write_configuration
 from pipelines.stages.context import BuildContext
 from pipelines.stages.output import Output
@@ -30,13 +30,13 @@ class StageResult:
     Attributes:
         resumed: True if an earlier command had started it.
         bytes: Size of the text that it read, for the rate; 0 if the rate would mean nothing.
-        measured: Metrics of its pipeline, or None.
+        pipeline: Figures of its pipeline.
         run: Its part of `run.json`.
     """
 
     resumed: bool = False
     bytes: int = 0
-    measured: Measured | None = None
+    pipeline: PipelineRun = field(default_factory=PipelineRun)
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -104,12 +104,13 @@ def finish(
         name: Name in the report, or None for the name of the stage.
     """
     seconds = time.monotonic() - started
-    measured = result.measured
+    measured, job = result.pipeline.measured, result.pipeline.job
     run = {
         "seconds": round(seconds, 3),
         "runner": context.config.beam.runner,
         "workers": context.workers,
         "metrics": None if measured is None else measured.to_json(),
+        "job": None if job is None else job.to_json(),
         "limits": {},
         **result.run,
     }
@@ -122,6 +123,7 @@ def finish(
             seconds=seconds,
             bytes=result.bytes,
             parts={} if measured is None else measured.seconds,
+            job=job,
         )
     )
     return manifest

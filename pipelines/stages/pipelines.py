@@ -12,9 +12,10 @@ from pipelines.beam.metrics import read_metrics
 from pipelines.beam.read_tasks import ReadTasks
 from pipelines.config import BeamConfig
 from pipelines.console import progress
+from pipelines.console.engine_jobs import EngineJob
 from pipelines.counting.jobs import CountJob
 from pipelines.manifest.stage import ENCODE, TRAIN, Stage
-from pipelines.metrics import Measured
+from pipelines.metrics import PipelineRun
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.train_job import TrainJob
 from pipelines.stages.transforms import (
@@ -70,16 +71,19 @@ class Pipelines:
         """Return the number of workers, or None if the engine decides it."""
         return runners.workers_of(self._config, runners.options_of(self._config, self._beam_args))
 
-    def run(self, steps: Steps) -> Any:
-        """Run steps as a pipeline, and return its result when it has ended."""
-        with runners.pipeline(self._config, self._beam_args, self._places) as pipeline:
+    def run(self, steps: Steps) -> tuple[Any, EngineJob | None]:
+        """Run steps as a pipeline. Return its result when it has ended, and the engine's job."""
+        jobs: list[EngineJob] = []
+        with runners.pipeline(
+            self._config, self._beam_args, self._places, note_job=jobs.append
+        ) as pipeline:
             steps(pipeline)
-        return pipeline.result
+        return pipeline.result, jobs[-1] if jobs else None
 
     def run_tasks(
         self, steps: Steps, title: str, works: Sequence[TaskWork], *, shards: int = 0
-    ) -> Measured | None:
-        """Run steps over tasks, show progress, and return their metrics.
+    ) -> PipelineRun:
+        """Run steps over tasks, show progress, and return what was measured.
 
         Args:
             steps: Steps to run.
@@ -93,8 +97,8 @@ class Pipelines:
         with progress.show(
             title, len(works), planned=planned, earlier=earlier, shards=shards, local=local
         ):
-            result = self.run(steps)
-        return read_metrics(result, len(works))
+            result, job = self.run(steps)
+        return PipelineRun(measured=read_metrics(result, len(works)), job=job)
 
     def submit(
         self, stages: Sequence[Stage[Any]], steps: Steps, job: TrainJob, works: Sequence[TaskWork]

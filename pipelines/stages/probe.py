@@ -72,7 +72,9 @@ def probe_input(
     started = time.perf_counter()
     readings = count_readings(config) if model is None else encode_readings(config, model)
     kept = find_kept_columns(config.input, plan.files)
-    samples = read_samples(plan.files, config.input, keep_columns(readings, config.input, kept))
+    if kept is not None:  # instead of the field of counts.group_by
+        readings = keep_columns(readings, config.input, kept)
+    samples = read_samples(plan.files, config.input, readings)
     reading = time.perf_counter() - started
     specials = config.tokenizer.special_tokens if model is None else specials_in_text(model)
     checks = Checks(config, samples, tuple(specials))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from bpe_core.short_repr import format_fields, short_repr
+from pipelines.console.engine_jobs import EngineJob
 from pipelines.errors import OutputError, PipelineError
 from pipelines.manifest.names import BASE
 from pipelines.stages.estimates import Estimate
@@ -126,6 +127,7 @@ class StageSummary:
         bytes: Size of the text read in that time, for the rate; 0 if there is no meaningful rate.
         parts: Seconds of each part of the work, summed over all workers; empty if the runner does
             not report them.
+        job: Job at the engine that did the work, if the engine has a page for it.
     """
 
     name: str
@@ -133,6 +135,7 @@ class StageSummary:
     seconds: float = 0.0
     bytes: int = 0
     parts: Mapping[str, float] = field(default_factory=dict)
+    job: EngineJob | None = None
 
     @property
     def megabytes_per_second(self) -> float | None:
@@ -171,6 +174,7 @@ class BuildSummary:
         submitted: Job that continues without the launcher, if one was submitted.
         next_command: A command to try next; after a submission, once the job has finished.
         warnings: Warnings for the user, such as a corpus too small for the vocabulary.
+        outdates_next: True if the next stage has files that were made of former results.
         storage_options: Options of the output's file system.
 
     Example:
@@ -202,6 +206,7 @@ class BuildSummary:
     submitted: DetachedJob | None = None
     next_command: str | None = None
     warnings: tuple[str, ...] = ()
+    outdates_next: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -212,6 +217,7 @@ class BuildSummary:
         ]
         values = {**asdict(self), "stages": stages}
         del values["storage_options"]  # they may contain credentials
+        del values["outdates_next"]  # next_command has --restart then
         return values
 
     def __repr__(self) -> str:

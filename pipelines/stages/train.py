@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bpe_core.formats import TOKENIZER_FILES
@@ -21,6 +22,7 @@ from pipelines.manifest.names import SIZES
 from pipelines.manifest.stage import TRAIN, Identity
 from pipelines.manifest.stage_records import Remains
 from pipelines.manifest.stage_writing import begin_stage, discard_stage, may_contain_credentials
+from pipelines.metrics import PipelineRun
 from pipelines.stages.context import BuildContext
 from pipelines.stages.count import count
 from pipelines.stages.learn import (
@@ -55,11 +57,11 @@ def train(context: BuildContext) -> TokenizerManifest:
         check_groups(context.config.tokenizer, given.manifest.group_bytes, given.directory.url)
         started = time.monotonic()
         begin_stage(output.tokenizer, identity, commits=context.inputs.commits)
-        content, resumed = _train_where_configured(context, given, configuration, runs)
+        content, result = _train_where_configured(context, given, configuration, runs)
         manifest = TokenizerManifest.seal(
             configuration, inputs=dict(identity.inputs), **content.fields()
         )
-        result = StageResult(resumed=resumed, run=_name_given(context.config, given))
+        result = replace(result, run=_name_given(context.config, given))
         finish(context, TRAIN, identity, manifest, result, started)
     context.report.add_warnings(
         remove_scratch(output.tokenizer / SCRATCH, SCRATCH_FILES, context.lock)
@@ -90,20 +92,21 @@ def _train_where_configured(
     given: GivenCounts,
     configuration: Mapping[str, Any],
     runs: SuperwordsManifest | None,
-) -> tuple[TokenizerContent, bool]:
-    """Train. Return the content of the manifest, and True if an earlier command had trained."""
+) -> tuple[TokenizerContent, StageResult]:
+    """Train. Return the content of the manifest, and the result of the stage."""
     config, output = context.config.tokenizer, context.output
     content = find_trained(output.tokenizer, configuration, given)
     if content is not None:
-        return content, True
+        return content, StageResult(resumed=True)
     if config.train_where == "launcher":
         second = None if runs is None else SecondRound(output.superwords, runs)
         content = learn(config, given, output.tokenizer, configuration, second)
-        return content, False
+        return content, StageResult()
     pipelines = context.pipelines
     if context.no_wait:
         submit(context, TRAIN, pipelines.begin)
-    pipelines.run(pipelines.train(TrainJob(config=context.config, guard=context.lock.guard)))
+    train_job = TrainJob(config=context.config, guard=context.lock.guard)
+    _, job = pipelines.run(pipelines.train(train_job))
     content = find_trained(output.tokenizer, configuration, given)
     assert content is not None, "a finished pipeline has written the tokenizer and its entry"
-    return content, False
+    return content, StageResult(pipeline=PipelineRun(job=job))

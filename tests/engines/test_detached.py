@@ -119,7 +119,8 @@ def test_on_flink_each_submission_does_what_one_job_can(
     for stages in jobs:
         said = submit(work, output, *given)
         assert job_of(output)["stages"] == stages
-        assert f"http://{cluster.address}/jobs/{job_of(output)['name']}" in said
+        name = job_of(output)["name"]
+        assert f"http://{cluster.address}/#/job/running/{name}/overview" in said
         wait_until(lambda: is_finished(output), "the job", 180)
         wait_until(
             lambda: cluster.state(str(job_of(output)["name"])) == "FINISHED", "Flink to say so"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import signal
@@ -32,7 +33,7 @@ from engine_support import (
     worker_pool,
 )
 
-PROGRESS = r"^(?:\[|reading |estimate).*\n"
+PROGRESS = r"^(?:\[|reading |estimate|job: Flink [0-9a-f]{32}: http).*\n"
 EMBED = ("beam.runner=PortableRunner", "--", "--job_endpoint=embed")
 
 
@@ -102,8 +103,17 @@ def test_flink_cluster(
 ) -> None:
     options = flink_options(cluster.address, pool)
     before = cluster.restarted()
-    check(work, tmp_path / "out", f"beam.workers={parallelism}", *options)
+    output = tmp_path / "out"
+    check(work, output, f"beam.workers={parallelism}", *options)
     assert cluster.restarted() == before
+    for stage in ("counts", "tokens"):
+        job = json.loads((output / stage / "run.json").read_text("utf-8"))["job"]
+        assert job["url"] == f"http://{cluster.address}/#/job/running/{job['id']}/overview"
+        assert cluster.state(job["id"]) == job["state"] == "FINISHED"
+        figures = job["figures"]
+        assert figures["subtasks_finished"] == figures["subtasks"] > 0
+        assert figures["records"] > 0 and figures["bytes_sent"] > 0
+        assert (figures["restarts"], figures["task_managers"]) == (0, 2)
 
 
 @pytest.mark.engines

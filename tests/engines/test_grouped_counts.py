@@ -11,6 +11,8 @@ import pytest
 from build_support import checksums, some_text
 from engine_support import Work, command, flink_options, prism_binary, run
 
+from bpe_core import PretokenCounts
+
 SOURCES = {"books": ["en"], "chat": ["de", "en"], "web": ["", "de", "fr"]}
 
 
@@ -70,32 +72,72 @@ def shards(output: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (output / "counts").glob("shard-*")}
 
 
+def engine_options(engine: str, request: pytest.FixtureRequest) -> list[str]:
+    """Return keys and options for an engine."""
+    if engine == "prism":
+        return ["beam.runner=PrismRunner", "--", f"--prism_location={prism_binary()}"]
+    if engine == "embedded flink":
+        return ["beam.workers=2", *flink_options("[local]")]
+    if engine == "flink cluster":
+        cluster, pool = (request.getfixturevalue(name) for name in ("cluster", "pool"))
+        return ["beam.workers=2", *flink_options(cluster.address, pool)]
+    return ["beam.workers=1"]
+
+
 @pytest.mark.engines
-def test_merged_counts_of_the_sources_are_those_of_one_build(grouped: Work) -> None:
+@pytest.mark.parametrize("engine", ["direct with one worker", "prism"])
+def test_counts_of_the_sources_add_up_and_subtract_to_those_of_one_build(
+    grouped: Work, tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
     for source in SOURCES:
         configuration = write_configuration(grouped.directory, source, source)
-        done = command(configuration, grouped.directory / source, stage="count")
+        given = engine_options(engine, request)
+        done = command(configuration, tmp_path / source, *given, stage="count")
         assert done.returncode == 0, done.stderr
-    outputs = [str(grouped.directory / source) for source in reversed(SOURCES)]
-    merged = grouped.directory / "merged"
-    beam_bpe = [sys.executable, "-m", "pipelines"]
-    done = run([*beam_bpe, "counts", "merge", *outputs, "--output", str(merged)])
-    assert done.returncode == 0, done.stderr
+
+    def combine(name: str, operation: str, *arguments: str) -> Path:
+        beam_bpe = [sys.executable, "-m", "pipelines", "counts", operation]
+        done = run([*beam_bpe, *arguments, "--output", str(tmp_path / name)])
+        assert done.returncode == 0, done.stderr
+        return tmp_path / name
+
+    books, chat, web = (str(tmp_path / source) for source in SOURCES)
+    merged = combine("merged", "merge", web, chat, books)
     found = shards(merged)
     assert len(found) == 3
     assert found == shards(grouped.directory / "direct")
+    assert shards(combine("left", "subtract", str(merged), books, web)) == shards(Path(chat))
+    twice = combine("twice", "scale", str(merged), "--by", "2")
+    assert shards(twice) == shards(combine("sum", "merge", str(merged), str(merged)))
+    half = combine("half", "scale", str(twice), "--by", "0.5", "--shards", "3")
+    documents = combine("again", "merge", str(half), "--shards", "3")
+    counts = [PretokenCounts.load(place / "counts") for place in (documents, merged)]
+    assert dict(counts[0].items()) == dict(counts[1].items())
+    # The mixture of the merged counts, whatever their shards, is that of the build.
+    other = combine("other", "merge", books, web, chat, "--shards", "2")
+    configuration = json.loads(grouped.configuration.read_text())
+    configuration |= {"output": str(tmp_path / "trained")}
+    configuration["counts"] = {
+        "group_by": "lang",
+        "document_frequency": True,
+        "path": str(other),
+    }
+    path = tmp_path / "trained.json"
+    path.write_text(json.dumps(configuration))
+    done = command(path, tmp_path / "trained", stage="train")
+    assert done.returncode == 0, done.stderr
+    name = "tokenizer/tokenizer.json"
+    assert checksums(tmp_path / "trained")[name] == grouped.expected[name]
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("engine", ["direct with one worker", "prism", "embedded flink"])
+@pytest.mark.parametrize(
+    "engine", ["direct with one worker", "prism", "embedded flink", "flink cluster"]
+)
 def test_an_engine_counts_groups_and_trains_a_mixture(
-    grouped: Work, tmp_path: Path, engine: str
+    grouped: Work, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
-    given = {
-        "direct with one worker": lambda: ["beam.workers=1"],
-        "prism": lambda: ["beam.runner=PrismRunner", "--", f"--prism_location={prism_binary()}"],
-        "embedded flink": lambda: ["beam.workers=2", *flink_options("[local]")],
-    }[engine]()
+    given = engine_options(engine, request)
     done = command(grouped.configuration, tmp_path / "out", *given, stage="train")
     assert done.returncode == 0, done.stderr
     assert checksums(tmp_path / "out") == grouped.expected

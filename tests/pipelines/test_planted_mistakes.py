@@ -75,6 +75,21 @@ class Mistake:
 
 JSON = {"format": "jsonl"}
 MISTAKES = {
+    "a field to group by that no record has": Mistake(
+        source=JSON,
+        sections={"counts": {"group_by": "lnag"}},
+        code=4,
+        said=('No record of the input has the field "lnag"', "Did you mean lang?"),
+    ),
+    "a mixture without a value of the field": Mistake(
+        source=JSON,
+        sections={
+            "counts": {"group_by": "lang"},
+            "tokenizer": {"mixture": {"by": "lang", "eng": 1}},
+        },
+        code=2,
+        said=("The values of lang do not fit tokenizer.mixture.", "Did you mean en?"),
+    ),
     # those of the first user
     "a field that no record has": Mistake(
         source={**JSON, "text_field": "content"},

@@ -32,7 +32,7 @@ _BLOCK: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _NAME: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
-_LANGUAGES: Final = {"console", "mermaid", "python", "text", "yaml"}
+_LANGUAGES: Final = {"console", "java", "mermaid", "python", "sql", "text", "yaml"}
 # Times, rates, memory and dates, which differ from machine to machine.
 _MEASURED: Final = [
     (re.compile(r"^( *(?:count|train|total|encode|read|merge|write)) +[\d.]+ .*", re.M), r"\1"),
@@ -108,6 +108,9 @@ class Page:
         words = shlex.split(line, comments=True)
         if words[:1] == ["export"]:
             self.variables.update(word.split("=", 1) for word in words[1:])
+            return
+        if words[:1] == ["cd"]:
+            self.directory /= words[1]
             return
         if words[:1] == ["beam-bpe"] and not {"|", ">", "&&"} & set(words):
             done = command(*words[1:], cwd=self.directory, env=self.variables)

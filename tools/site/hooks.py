@@ -48,6 +48,8 @@ _FENCED_OR_LINK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _COMMANDS = re.compile(r"\A```console\n(?!\$ )")
+_TABLE_LINE = re.compile(r"^\|.*\|$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
 _BUNDLE = re.compile(r'(?=<script src="[^"]*assets/javascripts/bundle\.)')
 
 
@@ -69,7 +71,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Convert Markdown of the repository to that of the site.
 
     Relative links lead to pages of the site, or to the repository online. Console blocks without
-    output are highlighted as commands.
+    output are highlighted as commands. In tables, GitHub wants a backslash before a bar in code,
+    which Python's Markdown would show.
     """
     if page.file.src_uri in CODE_PAGES:
         return markdown
@@ -79,13 +82,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     folder = posixpath.dirname(ours.get(uri, f"docs/{uri}"))
     repository = config.extra["repository"]
-    return _FENCED_OR_LINK.sub(
+    linked = _FENCED_OR_LINK.sub(
         lambda found: (
             _COMMANDS.sub("```bash\n", found[0])
             if found["fence"]
             else convert_link(found, folder, uri, repository)
         ),
         markdown,
+    )
+    return _TABLE_LINE.sub(
+        lambda line: _CODE.sub(lambda code: code[0].replace(r"\|", "|"), line[0]), linked
     )
 
 

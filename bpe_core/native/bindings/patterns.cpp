@@ -46,8 +46,7 @@ std::shared_ptr<PatternStep> make_step(
 
 // uint32[states, symbols]: twice the next state, which is 0 where nothing can match any more, plus
 // 1 where a match ends before the symbol.
-py::array_t<uint32_t> table_of(const PatternStep& step) {
-  const Automaton& automaton = step.automaton();
+py::array_t<uint32_t> table_of(const Automaton& automaton) {
   py::array_t<uint32_t> table({automaton.states(), automaton.symbols()});
   auto cells = table.mutable_unchecked<2>();
   for (uint32_t state = 0; state < automaton.states(); ++state) {
@@ -60,12 +59,22 @@ py::array_t<uint32_t> table_of(const PatternStep& step) {
 }
 
 // The states in which a match begins after each class, and at the edge.
-std::vector<uint32_t> starts_of(const PatternStep& step) {
+std::vector<uint32_t> starts_of(const PatternStep& step, const Automaton& automaton) {
   std::vector<uint32_t> starts;
   for (size_t column = 0; column <= step.classes().size(); ++column) {
-    starts.push_back(step.automaton().start_after(column));
+    starts.push_back(automaton.start_after(column));
   }
   return starts;
+}
+
+// For each scout whether it looks ahead, its table and its starts.
+py::list scouts_of(const PatternStep& step) {
+  py::list scouts;
+  for (const PatternStep::DirectedScout& scout : step.scouts()) {
+    scouts.append(
+        py::make_tuple(scout.ahead, table_of(scout.automaton), starts_of(step, scout.automaton)));
+  }
+  return scouts;
 }
 
 }  // namespace
@@ -75,8 +84,11 @@ void bind_patterns(py::module_& m) {
       .def(py::init(&make_step), "code"_a, "scouts"_a, "sets"_a, "starts"_a, "classes"_a,
            "of_bytes"_a)
       .def_property_readonly("states", &PatternStep::states)
-      .def_property_readonly("table", &table_of)
-      .def_property_readonly("starts", &starts_of)
+      .def_property_readonly("table",
+                             [](const PatternStep& step) { return table_of(step.automaton()); })
+      .def_property_readonly(
+          "starts", [](const PatternStep& step) { return starts_of(step, step.automaton()); })
+      .def_property_readonly("scouts", &scouts_of)
       .def_property_readonly("matches_everything", &PatternStep::matches_everything);
   py::class_<PatternSplitter, Splitter, std::shared_ptr<PatternSplitter>>(m, "PatternSplitter")
       .def(py::init([](const std::vector<std::shared_ptr<PatternStep>>& steps) {

@@ -47,6 +47,7 @@ def test_reasons_are_those_of_the_counts(output: Path) -> None:
     merged = dict(zip(model.merges[:, 2].tolist(), model.merge_counts.tolist(), strict=True))  # type: ignore[union-attr]
     found = suspects(output)
     assert (found["of"], found["missing"]) == (len(model.merges), [])
+    tokens = {name: sum(uses[name].values()) for name in uses}
     listed = {one["id"]: one for one in found["suspects"]}
     for token_id in model.merges[:, 2].tolist():
         of_sources = [name for name in uses if token_id in uses[name]]
@@ -57,7 +58,10 @@ def test_reasons_are_those_of_the_counts(output: Path) -> None:
         elif total < merged[token_id] / 100:
             reasons.append("hardly_used")
         if len(of_sources) == 1:
-            reasons.append("one_source")
+            [own] = of_sources
+            elsewhere = sum(tokens.values()) - tokens[own]
+            if total * elsewhere / tokens[own] >= 20:
+                reasons.append("one_source")
         assert (token_id in listed) is bool(reasons)
         if reasons:
             one = listed[token_id]
@@ -98,3 +102,28 @@ def test_tokenizers_of_characters_are_refused(tmp_path: Path) -> None:
     done = beam_bpe("explain", tmp_path, "--suspects")
     assert done.returncode == 2
     assert "one that merges characters" in done.stderr
+
+
+def test_of_the_tokens_of_one_source_the_most_concentrated_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A menu that two documents repeat is more surprising than words that all documents have."""
+    words = [b" apple pear", b" plum cherry"] * 40
+    write_corpus(tmp_path / "a", {"a.txt": [*words, *[b" ZQMENU" * 30] * 2]})
+    write_corpus(tmp_path / "b", {"b.txt": [b" nut leaf" * 30] * 9})
+    (tmp_path / "build.yaml").write_text(
+        "output: out\ninput:\n- {name: a, files: [a/*.txt]}\n- {name: b, files: [b/*.txt]}\n"
+        "tokenizer: {vocab_size: 290}\ncounts: {document_frequency: true}\n"
+    )
+    assert beam_bpe("train", tmp_path / "build.yaml", "-q").returncode == 0
+    monkeypatch.setattr("pipelines.analysis.suspects._OF_A_SOURCE", 1)
+    found = suspects(tmp_path / "out")
+    alone = [one for one in found["suspects"] if "one_source" in one["reasons"]]
+    assert [(one["token"], one["source"]) for one in alone if one["source"] == "a"] == [
+        (" ZQMENU", "a")
+    ]
+    assert any(one["most_documents"] == 2 for one in alone)
+    assert found["missing"][0].startswith("a: ")
+    shown = beam_bpe("explain", tmp_path / "out", "--suspects", "--limit", 99).stdout
+    assert '" ZQMENU": only a has it, in 2 documents at most' in shown
+    assert "not listed: a: " in shown

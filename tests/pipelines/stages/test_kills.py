@@ -57,10 +57,47 @@ def config_of(directory: Path) -> BuildConfig:
     )
 
 
-def prepared(directory: Path) -> tuple[BuildConfig, Path]:
+def grouped_config_of(directory: Path) -> BuildConfig:
+    """Two sources of records in three languages, whose counts and documents are kept apart."""
+    return config_for(
+        directory,
+        input=[
+            {
+                "name": name,
+                "files": [str(directory / "data" / f"{name}-*.jsonl")],
+                "format": "jsonl",
+                "range_bytes": 2500,
+            }
+            for name in ("books", "web")
+        ],
+        tokenizer={"mixture": {"by": "lang", "temperature": 0.5}, "min_documents": 2},
+        counts={
+            "shards": 3,
+            "checkpoint_bytes": 1,
+            "group_by": "lang",
+            "document_frequency": True,
+        },
+        encode={"validation_fraction": 0.3},
+    )
+
+
+def write_records(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    for number, name in enumerate(("books-a", "books-b", "web-a", "web-b")):
+        records = [
+            json.dumps({"text": text.decode(), "lang": ["en", "de", "fr"][i % 3]})
+            for i, text in enumerate(some_text(30, start=30 * number))
+        ]
+        (directory / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in records))
+
+
+def prepared(directory: Path, *, grouped: bool = False) -> tuple[BuildConfig, Path]:
     """A corpus and a configuration, also as a file."""
-    write_corpus(directory / "data", CORPUS)
-    config = config_of(directory)
+    if grouped:
+        write_records(directory / "data")
+    else:
+        write_corpus(directory / "data", CORPUS)
+    config = (grouped_config_of if grouped else config_of)(directory)
     path = directory / "build.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
     return config, path
@@ -76,6 +113,14 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     assert sum(name.startswith("tokens/train-") for name in files) >= 12
     assert any(name.startswith("rejects/") for name in files)
     return files
+
+
+@pytest.fixture(scope="module")
+def expected_grouped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Checksums of the files of a build with groups that nobody disturbed."""
+    config, _ = prepared(tmp_path_factory.mktemp("grouped"), grouped=True)
+    build.build(config)
+    return checksums(Path(config.output_path))
 
 
 @dataclass(frozen=True)
@@ -161,10 +206,10 @@ def check_nothing_is_torn(out: Path, expected: dict[str, str]) -> None:
 
 
 def killed_again_and_again(
-    directory: Path, expected: dict[str, str], seed: int, of: int = 1
+    directory: Path, expected: dict[str, str], seed: int, of: int = 1, *, grouped: bool = False
 ) -> tuple[Path, int]:
     """The output of a build that was killed at one in `of` moments of a seed; how often it was."""
-    config, path = prepared(directory)
+    config, path = prepared(directory, grouped=grouped)
     out = Path(config.output_path)
     kills = 0
     for moment in [*moments(seed, len(works_of(config)))][::of]:
@@ -192,6 +237,17 @@ def test_a_build_killed_at_any_moment_goes_on_to_the_same_bytes(
     out, kills = killed_again_and_again(tmp_path, expected, seed=7, of=of)
     assert checksums(out) == expected
     assert kills >= 6 // of  # a build may end before the last moments are seen
+
+
+@pytest.mark.process
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_build_with_groups_and_documents_that_is_killed_goes_on_to_the_same_bytes(
+    tmp_path: Path, expected_grouped: dict[str, str], seed: int
+) -> None:
+    out, kills = killed_again_and_again(tmp_path, expected_grouped, seed, grouped=True)
+    assert checksums(out) == expected_grouped
+    assert kills >= 5
 
 
 @pytest.mark.slow

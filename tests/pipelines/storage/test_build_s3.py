@@ -96,6 +96,68 @@ def test_a_build_from_s3_to_s3_makes_the_bytes_of_a_local_one(
 
 
 @pytest.mark.slow
+def test_groups_are_counted_and_updated_on_s3_as_on_a_disk(
+    config: Path, s3: S3, tmp_path: Path
+) -> None:
+    """Other sources, kept counts of files, an update, and a tokenizer of a mixture of them."""
+
+    def write(name: str, start: int) -> None:
+        lines = [
+            json.dumps({"text": text.decode(), "lang": ["de", "en"][i % 2]})
+            for i, text in enumerate(some_text(12, start=start))
+        ]
+        s3.put(f"records/{name}.jsonl", "".join(f"{line}\n" for line in lines).encode())
+
+    values = yaml.safe_load(config.read_text())
+    options = values["output_storage_options"]
+    values["input"] = [
+        {
+            "name": name,
+            "files": [f"{s3.url}/records/{name}-*.jsonl"],
+            "format": "jsonl",
+            "range_bytes": 2000,
+            "storage_options": options,
+        }
+        for name in ("books", "web")
+    ]
+    values["counts"] = {
+        "shards": 2,
+        "group_by": "lang",
+        "document_frequency": True,
+        "keep_file_counts": True,
+    }
+    values["tokenizer"] = {"vocab_size": 300, "mixture": {"de": 1, "en": 2, "by": "lang"}}
+    config.write_text(yaml.safe_dump(values))
+    for number, name in enumerate(("books-a", "books-b", "web-a")):
+        write(name, 12 * number)
+    assert command("count", config).returncode == 0
+    write("books-b", 60)  # changed
+    write("web-b", 80)  # added
+    updated = command("count", config, "--update")
+    assert updated.returncode == 0, shown(updated)
+    trained = command("train", config)
+    assert trained.returncode == 0, shown(trained)
+    local = tmp_path / "on-disk"
+    for name in s3.names:
+        if name.startswith("records/"):
+            (local / name).parent.mkdir(parents=True, exist_ok=True)
+            (local / name).write_bytes(s3.get(name))
+    for source in values["input"]:
+        source["files"] = [file.replace(s3.url, str(local)) for file in source["files"]]
+        del source["storage_options"]
+    del values["output_storage_options"]
+    values["output"] = str(local / "out")
+    build.train(values)
+    for path in (local / "out").rglob("*"):
+        name = path.relative_to(local).as_posix()
+        if path.name.startswith(("shard-", "tokenizer.")) and "_runs" not in name:
+            assert s3.get(name) == path.read_bytes(), name
+    explained = command("explain", f"{s3.url}/out", "--id", "299", "--storage-options",
+                        json.dumps(options))  # fmt: skip
+    assert "in books de" in explained.stdout, shown(explained)
+
+
+@pytest.mark.slow
 def test_an_interrupted_build_on_s3_goes_on(config: Path, s3: S3) -> None:
     with mock.patch("pipelines.stages.encode.tokens_content", lambda *_: 1 / 0):
         done = command("build", config, here=True)
