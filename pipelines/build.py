@@ -47,6 +47,7 @@ from pipelines.stages.output import Output
 from pipelines.stages.plan import check_output, plan_build
 from pipelines.stages.probe import check_samples
 from pipelines.stages.replay import replay as replay_stage
+from pipelines.stages.report_page import write_report_page
 from pipelines.stages.summary import BuildPlan, BuildSummary
 from pipelines.stages.superwords import discard_other_superwords, discard_superwords
 from pipelines.stages.train import discard_tokenizer
@@ -312,6 +313,7 @@ def _run_stage(
             if context.no_wait:  # a job could not stop before a stage that is refused
                 check_output(context.config, context.inputs, context.output, context.command)
             run(context)
+            write_report_page(context)
     return replace(
         context.report.summary,
         outdates_next=outdates_following(context),

@@ -22,7 +22,7 @@ import pytest
 import typer.main
 import yaml
 from build_support import command
-from inline_runner import inline_builds, runner_of_builds  # noqa: F401
+from inline_runner import inline_builds, report_pages, runner_of_builds  # noqa: F401
 
 from pipelines import runners
 from pipelines.cli import app
@@ -100,7 +100,8 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (directory / "examples").symlink_to(ROOT / "examples")
     (directory / "configs").mkdir()
     shutil.copy(ROOT / "configs" / "quickstart.yaml", directory / "configs")
-    built = command("build", "configs/quickstart.yaml", cwd=directory)
+    with report_pages():
+        built = command("build", "configs/quickstart.yaml", cwd=directory)
     assert built.returncode == 0, built.stderr
     return directory, built.stdout
 

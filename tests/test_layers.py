@@ -42,7 +42,7 @@ LATE: dict[str, str] = {
         "reported at once"
         for commands, names in {
             "build": ("plan", "_run"),
-            "dataset": ("export", "verify", "inspect", "rejects", "report"),
+            "dataset": ("export", "verify", "inspect", "rejects", "report", "compare"),
             "analysis": ("sizes", "evaluate", "explain", "why"),
             "counts": (
                 *("merge", "subtract", "scale", "prune", "filter", "top", "diff", "show"),
@@ -71,6 +71,7 @@ LATE: dict[str, str] = {
         ),
         "formats without pipelines need no Beam",
     ),
+    "pipelines/stages/report_page.py:write_report_page": "only a finished build needs pages",
     "pipelines/worker_process.py:main": "it filters the warnings of Beam's import first",
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from itertools import pairwise
 from operator import add
 from typing import Any, Final
 
@@ -379,10 +378,7 @@ def _are_white_space(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDAr
 
 
 def _tokens_of(tokenizer: Tokenizer) -> frozenset[bytes]:
-    vocabulary = Vocabulary(model_of(tokenizer))
-    data, bounds = vocabulary.decode(vocabulary.ids)
-    text = data.tobytes()
-    return frozenset(text[begin:end] for begin, end in pairwise(bounds.tolist()))
+    return frozenset(Vocabulary(model_of(tokenizer)).tokens())
 
 
 def _compare(own: frozenset[bytes], other: frozenset[bytes]) -> tuple[int, int, int]:

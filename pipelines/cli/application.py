@@ -121,6 +121,7 @@ for _command in (
     with_output(dataset_commands.inspect),
     with_output(dataset_commands.rejects),
     with_output(dataset_commands.report),
+    with_output(dataset_commands.compare),
     with_output(analysis_commands.sizes),
     with_output(analysis_commands.evaluate),
     analysis_commands.explain,

@@ -349,6 +349,36 @@ def rejects(
             typer.echo(visible(str(found)))
 
 
+def compare(
+    first: Annotated[
+        str,
+        typer.Argument(metavar="A", help="An output or a tokenizer.", show_default=False),
+    ],
+    second: Annotated[
+        str,
+        typer.Argument(metavar="B", help="Another one.", show_default=False),
+    ],
+    as_json: Json = False,
+    html: HtmlFile = None,
+    storage_options: StorageOptions = None,
+    debug: Debug = False,
+) -> None:
+    """Compare two datasets or tokenizers: numbers, sources, vocabularies, the same text."""
+    with leave_at_once(), report_errors(debug):
+        check_page(html)
+        from pipelines.exports.export import read_storage_options
+        from pipelines.pages.comparison import compare as compare_outputs
+
+        with display(f"reading {first}", brief=True):
+            found = compare_outputs(first, second, read_storage_options(storage_options))
+        if html is not None:
+            write_page(html, found.to_html())
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_result(str(found))
+
+
 def report(
     output: OutputOrTokenizer,
     as_json: Json = False,

@@ -191,6 +191,10 @@ class BuildConfig(Section):
     beam: BeamConfig = Field(
         default_factory=BeamConfig, description="Runner and parallelism of the pipelines."
     )
+    report: bool = Field(
+        default=True,
+        description="Write `report.html`, a page about the dataset, when a build is finished.",
+    )
 
     _base_dir: Path = PrivateAttr(default_factory=Path.cwd)
 

@@ -12,6 +12,8 @@ RUN: Final = "run.json"
 PLAN: Final = "_plan.json"
 # The effective configuration, at the root of an output.
 CONFIGURATION: Final = "configuration.json"
+# A page about the dataset, there too; it contains times and paths.
+REPORT: Final = "report.html"
 
 # The generation that a dataset begins with; those that follow are add001, add002, ….
 BASE: Final = "base"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -72,10 +72,10 @@ from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.versions import deciding_versions
 from pipelines.writing.statistics import Statistics
 
-__all__ = ["collect"]
+__all__ = ["FoundOutput", "collect", "collect_found", "find_output", "find_uses"]
 
 # Distinct pre-tokens up to which all counts are read; it takes some seconds.
-_MOST_PRETOKENS: Final = 2_000_000
+_MOST_PRETOKENS: Final = 1_000_000
 _ROWS: Final = 24  # of each table of tokens
 _NEVER_SHOWN: Final = 60
 _SOURCES_IN_CHARTS: Final = 7  # the other sources are one
@@ -85,7 +85,7 @@ _SAMPLE_TOKENS: Final = 400
 _OTHERS: Final = "other sources"
 _ALL: Final = "all"
 _RANKS: Final = 240
-_SIZES: Final = 16
+_SIZES: Final = 12
 _ONLY_SOURCE: Final = "one_source"
 _BYTES: Final = 256
 _REASONS: Final[Mapping[Reason, str]] = {
@@ -97,7 +97,7 @@ _REASONS: Final[Mapping[Reason, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class FoundOutput:
     """Parts of an output, each None if it is not there."""
 
     name: str
@@ -163,13 +163,15 @@ def collect(
         ConfigError: there is neither an output nor a tokenizer.
         InputError, OutputError: a file is damaged or cannot be read.
     """
-    found = _open(location, storage_options or {}, tokenizer)
+    return collect_found(find_output(location, storage_options, tokenizer), made)
+
+
+def collect_found(found: FoundOutput, made: datetime | None = None) -> ReportData:
+    """Return the content of the report page of what was found, as `collect` does."""
     vocabulary = None if found.model is None else Vocabulary(found.model)
-    statistics = None
-    if found.dataset is not None and found.tokens is not None and vocabulary is not None:
-        statistics = read_all_statistics(found.dataset, vocabulary)
+    statistics = _read_statistics(found)
     sources = tuple(_list_sources(found, statistics))
-    uses = None if vocabulary is None else _find_uses(found, vocabulary, statistics)
+    uses = find_uses(found)
     shown = _choose_sources(sources)
     return ReportData(
         name=found.name,
@@ -201,12 +203,16 @@ def collect(
 # --- opening
 
 
-def _open(location: str, options: Mapping[str, Any], tokenizer: str | None) -> _Found:
+def find_output(
+    location: str, storage_options: Mapping[str, Any] | None = None, tokenizer: str | None = None
+) -> FoundOutput:
+    """Return what is at a path or URL; arguments and errors are those of `collect`."""
+    options = storage_options or {}
     place = Directory(url=location, storage_options=dict(options))
     shown = _show_location(location)
     name = shorten_locations([shown])[0]
     if is_published(place):
-        return _Found(
+        return FoundOutput(
             name=name,
             location=shown,
             output=None,
@@ -230,7 +236,7 @@ def _open(location: str, options: Mapping[str, Any], tokenizer: str | None) -> _
         except ConfigError:
             if counts is None:
                 raise
-    return _Found(
+    return FoundOutput(
         name=name,
         location=shown,
         output=place,
@@ -269,7 +275,7 @@ def _load_runs(output: Directory) -> Iterator[tuple[str, RunRecord]]:
 # --- what was built
 
 
-def _headline(found: _Found, sources: Sequence[SourceRow]) -> Iterator[tuple[str, str]]:
+def _headline(found: FoundOutput, sources: Sequence[SourceRow]) -> Iterator[tuple[str, str]]:
     if sources:
         yield "documents", f"{sum(source.documents for source in sources):,}"
         yield "text", format_bytes(sum(source.bytes for source in sources))
@@ -286,7 +292,7 @@ def _headline(found: _Found, sources: Sequence[SourceRow]) -> Iterator[tuple[str
         yield "ids", f"{len(Vocabulary(found.model)):,}"
 
 
-def _list_steps(found: _Found) -> Iterator[Step]:
+def _list_steps(found: FoundOutput) -> Iterator[Step]:
     manifest = found.documents
     if manifest is not None:
         yield _input_step(found, manifest)
@@ -296,7 +302,7 @@ def _list_steps(found: _Found) -> Iterator[Step]:
     yield _tokens_step(found)
 
 
-def _input_step(found: _Found, manifest: CountsManifest | TokensManifest) -> Step:
+def _input_step(found: FoundOutput, manifest: CountsManifest | TokensManifest) -> Step:
     sizes = [sizes[0] for sizes in manifest.input_sizes.values()]
     facts = [format_bytes(sum(sizes)) + " as stored"]
     if len(manifest.configured_sources) > 1:
@@ -324,7 +330,7 @@ def _documents_step(totals: CorpusTotals) -> Step:
     )
 
 
-def _counts_step(found: _Found) -> Step:
+def _counts_step(found: FoundOutput) -> Step:
     name = "Counts"
     if found.counts is not None:
         facts = []
@@ -351,7 +357,7 @@ def _counts_step(found: _Found) -> Step:
     return Step(name=name, number=None, unit="none here", facts=(reason,))
 
 
-def _tokenizer_step(found: _Found) -> Step:
+def _tokenizer_step(found: FoundOutput) -> Step:
     model, trained = found.model, found.trained
     if model is None:
         found.notes["tokenizer"] = "There is no tokenizer yet: the corpus was only counted."
@@ -383,7 +389,7 @@ def _describe_unit(model: Model) -> str:
     return "merges bytes, with superwords" if options.get("superwords") else "merges bytes"
 
 
-def _tokens_step(found: _Found) -> Step:
+def _tokens_step(found: FoundOutput) -> Step:
     name = "Token files"
     if found.dataset is None:
         found.notes["tokens"] = "Nothing was encoded: there are no token files."
@@ -411,7 +417,7 @@ def _tokens_step(found: _Found) -> Step:
     )
 
 
-def _list_splits(found: _Found) -> Iterator[SplitRow]:
+def _list_splits(found: FoundOutput) -> Iterator[SplitRow]:
     for split in SPLITS:
         files = () if found.dataset is None else found.dataset.of_split(split)
         if any(file.rows for file in files):
@@ -424,7 +430,7 @@ def _list_splits(found: _Found) -> Iterator[SplitRow]:
             )
 
 
-def _list_sources(found: _Found, statistics: Statistics | None) -> Iterator[SourceRow]:
+def _list_sources(found: FoundOutput, statistics: Statistics | None) -> Iterator[SourceRow]:
     manifest = found.documents
     if manifest is None:
         return
@@ -453,7 +459,7 @@ def _list_sources(found: _Found, statistics: Statistics | None) -> Iterator[Sour
         )
 
 
-def _source_row(found: _Found, entry: SourceEntry, **others: Any) -> SourceRow:
+def _source_row(found: FoundOutput, entry: SourceEntry, **others: Any) -> SourceRow:
     return SourceRow(
         name=found.name_source(entry.name),
         documents=entry.documents,
@@ -499,13 +505,20 @@ def _buckets(
 # --- the vocabulary
 
 
-def _find_uses(
-    found: _Found, vocabulary: Vocabulary, statistics: Statistics | None
-) -> NDArray[np.int64] | None:
-    """Return the uses of each id: int64[n]; None if they are unknown."""
+def _read_statistics(found: FoundOutput) -> Statistics | None:
+    if found.dataset is None or found.tokens is None or found.model is None:
+        return None
+    return read_all_statistics(found.dataset, Vocabulary(found.model))
+
+
+def find_uses(found: FoundOutput) -> NDArray[np.int64] | None:
+    """Return the uses of each id of the vocabulary: int64[n]; None if they are unknown."""
+    statistics = _read_statistics(found)
     if statistics is not None:
         return statistics.all_uses()
     model = found.model
+    if model is None:
+        return None
     if found.counts is None or not isinstance(model, TokenizerModel):
         found.notes["uses"] = "How often ids are used is not known: there are no token files."
         return None
@@ -517,20 +530,21 @@ def _find_uses(
     except BpeError as error:
         found.notes["uses"] = f"Uses of ids cannot be found from the counts: {error}"
         return None
+    vocabulary = Vocabulary(model)
     uses = np.zeros(len(vocabulary), np.int64)
     uses[vocabulary.rows_of(model.token_ids)] = counted.uses
     found.notes["uses"] = "Nothing was encoded: uses are those in the counted text."
     return uses
 
 
-def _too_many(found: _Found, command: str) -> str:
+def _too_many(found: FoundOutput, command: str) -> str:
     return (
         f"There are {found.pretokens:,} distinct pre-tokens, more than the "
         f"{_MOST_PRETOKENS:,} that a page reads. `{command} {found.location}` reads all."
     )
 
 
-def _draw_curve(found: _Found, shown: Mapping[str, str]) -> Iterator[CurvePoint]:
+def _draw_curve(found: FoundOutput, shown: Mapping[str, str]) -> Iterator[CurvePoint]:
     """Yield bytes per token by size of the vocabulary, of all text and of each source."""
     model = found.model
     if found.counts is None or model is None:
@@ -592,13 +606,13 @@ def _group_scripts(vocabulary: Vocabulary, uses: NDArray[np.int64] | None) -> It
 
 
 def _group_kinds(
-    found: _Found, vocabulary: Vocabulary, uses: NDArray[np.int64] | None
+    found: FoundOutput, vocabulary: Vocabulary, uses: NDArray[np.int64] | None
 ) -> Iterator[Group]:
     assert found.model is not None
     special = set(found.model.special_tokens.values())
     ids: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    texts = _tokens_of(vocabulary)
+    texts = vocabulary.tokens()
     for row, (token_id, token) in enumerate(zip(vocabulary.ids.tolist(), texts, strict=True)):
         kind = TOKEN_KINDS["special" if token_id in special else classify_token(token)]
         ids[kind] += 1
@@ -607,15 +621,11 @@ def _group_kinds(
         yield Group(name=kind, ids=number, tokens=None if uses is None else tokens[kind])
 
 
-def _tokens_of(vocabulary: Vocabulary) -> list[bytes]:
-    data, bounds = vocabulary.decode(vocabulary.ids)
-    text = data.tobytes()
-    return [text[begin:end] for begin, end in pairwise(bounds.tolist())]
-
-
-def _list_tokens(found: _Found, vocabulary: Vocabulary, uses: NDArray[np.int64] | None) -> Tokens:
+def _list_tokens(
+    found: FoundOutput, vocabulary: Vocabulary, uses: NDArray[np.int64] | None
+) -> Tokens:
     assert found.model is not None
-    texts = _tokens_of(vocabulary)
+    texts = vocabulary.tokens()
     lengths = np.array([len(text) for text in texts], np.int64)
     is_special = np.isin(vocabulary.ids, list(found.model.special_tokens.values()))
     ordinary = np.where(is_special, -1, lengths)
@@ -650,7 +660,7 @@ def _list_tokens(found: _Found, vocabulary: Vocabulary, uses: NDArray[np.int64] 
     )
 
 
-def _list_suspects(found: _Found) -> tuple[tuple[TokenRow, ...], dict[str, int]]:
+def _list_suspects(found: FoundOutput) -> tuple[tuple[TokenRow, ...], dict[str, int]]:
     """Return the first suspicious tokens, and the number of them by reason."""
     model = found.model
     if not isinstance(model, TokenizerModel) or model.characters is not None:
@@ -660,7 +670,8 @@ def _list_suspects(found: _Found) -> tuple[tuple[TokenRow, ...], dict[str, int]]
         location=found.location,
         model=model,
         output=found.output,
-        counts=found.counts if found.has_few_counts else None,
+        # Statistics have the uses, too, at a fraction of the time.
+        counts=found.counts if found.has_few_counts and found.tokens is None else None,
         lost_counts=found.lost_counts,
         dataset=None if found.tokens is None else found.dataset,
     )
@@ -683,7 +694,7 @@ def _list_suspects(found: _Found) -> tuple[tuple[TokenRow, ...], dict[str, int]]
 # --- documents and times
 
 
-def _read_samples(found: _Found, statistics: Statistics | None) -> Iterator[Sample]:
+def _read_samples(found: FoundOutput, statistics: Statistics | None) -> Iterator[Sample]:
     """Yield some documents of each source of the training split, evenly apart."""
     if found.dataset is None or found.model is None or statistics is None:
         found.notes["samples"] = "There are no token files to show documents of."
@@ -732,7 +743,7 @@ def _find_document(dataset: TokenDataset, number: int) -> Place:
     )
 
 
-def _list_times(found: _Found) -> Iterator[TimeRow]:
+def _list_times(found: FoundOutput) -> Iterator[TimeRow]:
     for run in found.runs.values():
         measured = Measured.from_json(run.model_dump()["metrics"] or {})
         size = measured.counters.get("bytes", 0)
@@ -750,7 +761,7 @@ def _list_times(found: _Found) -> Iterator[TimeRow]:
             )
 
 
-def _list_facts(found: _Found) -> dict[str, dict[str, str]]:
+def _list_facts(found: FoundOutput) -> dict[str, dict[str, str]]:
     facts: dict[str, dict[str, str]] = {}
     model = found.model
     if model is not None:

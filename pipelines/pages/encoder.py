@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bpe_core.buffers import flatten, to_arrow
+from bpe_core.characters import CharacterRules
 from bpe_core.model import TokenizerModel
 from bpe_core.normalization import QUOTES
 from bpe_core.patterns import resolve_pattern, steps_of
@@ -46,7 +47,8 @@ def encoder_data(model: Model) -> dict[str, Any]:
         return {"reason": reason}
     return {
         **_tokens(model),
-        "steps": [_step(step) for step in _compile(model.pattern)],
+        "steps": [] if model.characters else [_step(step) for step in _compile(model.pattern)],
+        "characters": None if model.characters is None else _characters(model, model.characters),
         "specials": model.specials_in_text,
         "unknown": model.unknown_id,
         "wholeTokens": model.ignore_merges,
@@ -60,10 +62,11 @@ def encoder_data(model: Model) -> dict[str, Any]:
 
 def _find_obstacle(model: TokenizerModel) -> str | None:
     """Return the reason for which a page cannot encode with this tokenizer, or None."""
-    if model.characters is not None:
-        return "it merges characters, not bytes"
     if any(model.token_flags.values()):
         return "some of its added tokens take white space, or are found only beside certain text"
+    if model.characters is not None:
+        has_table = model.characters.normalizer is not None
+        return "it replaces characters by a table of SentencePiece's" if has_table else None
     try:
         steps = _compile(model.pattern)
     except UnsupportedPatternError:
@@ -95,13 +98,33 @@ def _tokens(model: TokenizerModel) -> dict[str, Any]:
     is_made = np.zeros(len(model.token_ids), np.bool_)
     is_made[result] = True
     data, offsets = flatten(model.token_bytes.filter(to_arrow(~is_made)))
-    byte_rows = np.searchsorted(model.token_ids, model.byte_ids)
+    byte_ids = model.byte_ids
+    if model.characters is not None:
+        byte_ids = np.array(model.characters.byte_ids, np.int64)
+    byte_rows = np.searchsorted(model.token_ids, byte_ids)
     return {
         "ids": _encode(np.diff(model.token_ids, prepend=0)),
         "merges": _encode(np.stack([left, right, _zigzag(order)], axis=1).ravel()),
         "bytes": _base64(data[offsets[0] : offsets[-1]].tobytes()),
         "lengths": _encode(np.diff(offsets)),
-        "byteRows": _encode(np.where(model.byte_ids < 0, 0, byte_rows + 1)),
+        "byteRows": _encode(np.where(byte_ids < 0, 0, byte_rows + 1)),
+    }
+
+
+def _characters(model: TokenizerModel, rules: CharacterRules) -> dict[str, Any]:
+    """Return the rules of a tokenizer that merges characters, and the rows of these."""
+    of_bytes = frozenset(rules.byte_ids)
+    rows = [
+        row
+        for row, (token_id, token) in enumerate(model.tokens)
+        if token_id not in of_bytes and len(token) <= 4 and len(token.decode()) == 1
+    ]
+    return {
+        "rows": _encode(np.diff(rows, prepend=0)),
+        "fuse": rules.fuse_unknown,
+        "prefix": rules.prefix,
+        "prefixBeforeSpace": rules.prefix_before_space,
+        "splitSpaces": rules.split_spaces,
     }
 
 

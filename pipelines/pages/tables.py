@@ -8,17 +8,18 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pipelines.console.units import format_bytes
 
-__all__ = ["Column", "Figure", "Record", "Table"]
+__all__ = ["Column", "Figure", "Format", "Record", "Table"]
 
 Record: TypeAlias = Mapping[str, Any]
 Format: TypeAlias = Literal[
-    "text", "number", "ratio", "percent", "bytes", "seconds", "rate", "token"
+    "text", "cell", "token", "number", "ratio", "percent", "bytes", "seconds", "rate"
 ]
 
 _NOTHING: Final = "–"
 _FORMATS: Final[Mapping[Format, Callable[[Any], str]]] = {
     "text": str,
     "token": str,
+    "cell": str,
     "number": "{:,}".format,
     "ratio": "{:.3f}".format,
     "percent": "{:.1%}".format,

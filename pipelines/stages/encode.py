@@ -15,7 +15,7 @@ from pipelines.errors import InputError, OutputError
 from pipelines.manifest import generations
 from pipelines.manifest.entries import TaskEntry
 from pipelines.manifest.models import TokensManifest
-from pipelines.manifest.names import BASE, DOCUMENT_FREQUENCY, ENTRIES, ENTRY_FILES
+from pipelines.manifest.names import BASE, DOCUMENT_FREQUENCY, ENTRIES, ENTRY_FILES, REPORT
 from pipelines.manifest.stage import COUNT, ENCODE, Identity
 from pipelines.manifest.stage_records import Remains, load_manifest, load_plan
 from pipelines.manifest.stage_writing import begin_stage, discard_stage
@@ -114,6 +114,7 @@ def discard_tokens(output: Output, lock: OutputLock) -> list[str]:
         tokens, rejects = generations.patterns_of_tasks(tasks)
     output.rejects.remove_files(remains.select(output.rejects, rejects))
     output.tokens.remove(DOCUMENT_FREQUENCY)
+    output.root.remove(REPORT)
     discard_stage(ENCODE, output.tokens, tokens)
     discard_count_rejects(output)
     output.rejects.remove_if_empty()

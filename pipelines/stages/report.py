@@ -89,6 +89,10 @@ class Report:
         if totals.reasons:
             self._add_outputs(rejects=output.rejects.url)
 
+    def add_page(self, location: str) -> None:
+        """Add the path or URL of the report page."""
+        self._add_outputs(report=location)
+
     def _add_documents(self, totals: CorpusTotals) -> None:
         found = totals.document_totals()
         self._set(

@@ -55,6 +55,7 @@ _WRITTEN: Final = frozenset(
         "tokens",
         "rejects",
         "configuration.json",
+        "report.html",
         LOCK,
         FINISHED,
     }

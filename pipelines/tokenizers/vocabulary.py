@@ -86,6 +86,11 @@ class Vocabulary:
         row = int(self.rows_of(np.array([token_id], np.int64))[0])
         return None if row < 0 else self._bytes[row].as_py()
 
+    def tokens(self) -> list[bytes]:
+        """Return the bytes that each of `ids` decodes to."""
+        found: list[bytes] = self._bytes.to_pylist()
+        return found
+
     def decode(self, ids: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the concatenated bytes of n ids, and the bounds of each, int64[n + 1].
 

@@ -13,7 +13,7 @@ from bpe_core.errors import BpeError
 from pipelines.errors import to_one_line
 from pipelines.manifest.entries import FileEntry
 from pipelines.manifest.models import MANIFESTS
-from pipelines.manifest.names import CONFIGURATION, MANIFEST, RUN
+from pipelines.manifest.names import CONFIGURATION, MANIFEST, REPORT, RUN
 from pipelines.storage.directory import Directory
 from pipelines.storage.remote_files import open_stored
 from pipelines.verification.findings import Findings
@@ -46,7 +46,7 @@ def check_names(output: Directory, manifests: Manifests, findings: Findings) -> 
             if not name.startswith((".", "_")) and f"{directory}/{name}" not in known:
                 findings.note(f"{directory}/{name}", "not a file, and not of a build")
     for name in sorted(
-        {*output.sizes(), *output.other_names()} - {*MANIFESTS, "rejects", CONFIGURATION}
+        {*output.sizes(), *output.other_names()} - {*MANIFESTS, "rejects", CONFIGURATION, REPORT}
     ):
         if not name.startswith((".", "_")):
             findings.note(name, "not of a build")

@@ -75,7 +75,7 @@ def config_for(directory: Path, **sections: Any) -> BuildConfig:
 
 
 def checksums(
-    directory: Path, *, but: Sequence[str] = ("run.json", "configuration.json")
+    directory: Path, *, but: Sequence[str] = ("run.json", "configuration.json", "report.html")
 ) -> dict[str, str]:
     """Return the SHA-256 of every file below the directory, by its relative path."""
     return {

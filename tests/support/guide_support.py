@@ -109,6 +109,9 @@ class Page:
         if words[:1] == ["export"]:
             self.variables.update(word.split("=", 1) for word in words[1:])
             return
+        if words[:1] == ["cd"]:
+            self.directory /= words[1]
+            return
         if words[:1] == ["beam-bpe"] and not {"|", ">", "&&"} & set(words):
             done = command(*words[1:], cwd=self.directory, env=self.variables)
         else:

@@ -30,8 +30,10 @@ from pipelines import runners
 from pipelines.config import BeamConfig
 from pipelines.runners import FAILURE, options_of
 from pipelines.runners.failures import our_errors
+from pipelines.stages.report_page import write_report_page
 
 _beam_pipeline = runners.pipeline
+_write_report_page = write_report_page
 _run_pipeline = beam.Pipeline.run
 _checked_options: set[tuple[str, ...]] = set()
 
@@ -73,10 +75,19 @@ def inline_pipeline(
         yield _Pipeline()
 
 
+@contextmanager
+def report_pages(*, written: bool = True) -> Iterator[None]:
+    """Make builds write the report page, or not."""
+    replaced = _write_report_page if written else lambda context: None
+    with mock.patch("pipelines.build.write_report_page", replaced):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def inline_builds() -> Iterator[None]:
-    """Make builds of tests and fixtures run inline, except at night."""
-    with nullcontext() if profiles.PROFILE == "nightly" else inline_runner():
+    """Make builds of tests and fixtures run inline, except at night, and write no page."""
+    inline = nullcontext() if profiles.PROFILE == "nightly" else inline_runner()
+    with inline, report_pages(written=False):
         yield
 
 

@@ -104,7 +104,29 @@
       ],
     }),
     scripts: (rows) => groups(rows.slice(0, 14)),
-    kinds: (rows) => groups(rows),
+    kinds: groups,
+    compared_scripts: pairs,
+    compared_kinds: pairs,
+    compared_lengths: (rows) => ({
+      x: { type: "log", base: 2, label: "tokens of a document →", tickFormat: (n) => (n < 1 ? "0" : compact(n)), ticks: 7 },
+      y: { label: "↑ share of documents, %", percent: true, grid: true },
+      color: colours(distinct(rows, "source")),
+      marks: [
+        Plot.areaY(rows, { x: middle, y2: "share", fill: "source", fillOpacity: 0.15, curve: "step" }),
+        Plot.line(rows, { x: middle, y: "share", stroke: "source", strokeWidth: 2, curve: "step" }),
+        Plot.dot(rows, { x: middle, y: "share", fill: "source", r: 2.5, title: (d) => `${d.source}: ${exact(d.share)} of the documents\nhave ${whole(d.at_least)} to ${whole(d.below - 1)} tokens`, tip }),
+      ],
+    }),
+    compared_ranks: (rows) => ({
+      height: 290,
+      x: { type: "log", label: "rank of the id →", tickFormat: compact, ticks: 5 },
+      y: { type: "log", label: "↑ share of all tokens, %", percent: true, grid: true, ticks: 5, tickFormat: "~g" },
+      color: colours(distinct(rows, "source")),
+      marks: [
+        Plot.line(rows, { x: "rank", y: "share", stroke: "source", strokeWidth: 2 }),
+        Plot.tip(rows, Plot.pointer({ x: "rank", y: "share", title: (d) => `${d.source}\n${JSON.stringify(d.token)}\nrank ${whole(d.rank)}, ${exact(d.share)} of all tokens`, ...tip })),
+      ],
+    }),
     times: (rows) => ({
       ...bars(rows, "stage"),
       x: { label: "seconds →", grid: true, zero: true },
@@ -116,22 +138,39 @@
     }),
   };
 
-  // Two dots for each name: its share of the ids and of the tokens.
+  function middle(row) {
+    return Math.max(row.at_least, 0.5) * Math.SQRT2;
+  }
+
+  // The shares of each name in the ids and in the tokens.
   function groups(rows) {
     const known = rows.some((row) => row.share_of_tokens !== null);
-    const points = rows.flatMap((row) => [
-      { name: row.name, of: "ids", share: row.share_of_ids, number: row.ids },
-      ...(known ? [{ name: row.name, of: "tokens", share: row.share_of_tokens, number: row.tokens }] : []),
+    const series = [{ key: "share_of_ids", of: "ids", colour: "var(--c8)" }];
+    if (known) series.push({ key: "share_of_tokens", of: "tokens", colour: "var(--c1)" });
+    return dots(rows, series);
+  }
+
+  // The shares of each name in the ids of two tokenizers.
+  function pairs(rows) {
+    const [first, second] = sources;
+    return dots(rows, [
+      { key: "first", of: first, colour: colourOf(first) },
+      { key: "second", of: second, colour: colourOf(second) },
     ]);
-    const order = distinct(rows, "name");
+  }
+
+  // A line for each name, with a dot for each series.
+  function dots(rows, series) {
+    const points = rows.flatMap((row) => series.map(({ key, of }) => ({ name: row.name, of, share: row[key] })));
+    const [first, last] = [series[0].key, series.at(-1).key];
     return {
       marginLeft: labels(rows, "name"), marginRight: 24, height: 64 + 22 * rows.length,
       x: { percent: true, label: "share, %", grid: true, nice: true },
-      y: { label: null, domain: order, tickFormat: (name) => short(name) },
-      color: colours(known ? ["ids", "tokens"] : ["ids"], ["var(--c8)", "var(--c1)"]),
+      y: { label: null, domain: distinct(rows, "name"), tickFormat: (name) => short(name) },
+      color: colours(series.map(({ of }) => of), series.map(({ colour }) => colour)),
       marks: [
-        known ? Plot.link(rows, { x1: "share_of_ids", x2: "share_of_tokens", y: "name", stroke: "var(--c8)", strokeWidth: 2, strokeOpacity: 0.6 }) : null,
-        Plot.dot(points, { x: "share", y: "name", fill: "of", r: 5, title: (d) => `${d.name}\n${exact(d.share)} of the ${d.of}: ${whole(d.number)}`, tip }),
+        Plot.link(rows, { x1: first, x2: last, y: "name", stroke: "var(--c8)", strokeWidth: 2, strokeOpacity: 0.6 }),
+        Plot.dot(points, { x: "share", y: "name", fill: "of", r: 5, title: (d) => `${d.name}\n${exact(d.share)} of ${d.of}`, tip }),
       ],
     };
   }

@@ -215,6 +215,7 @@
       this.rowOfId = new Map(this.ids.map((id, row) => [id, row]));
       this.unknownRow = this.rowOfId.get(data.unknown) ?? this.ids.length;
       this.wholeTokens = data.wholeTokens ? this.findWholeTokens() : null;
+      this.characters = data.characters === null ? null : this.findCharacters(data.characters);
       this.cache = new Map();
     }
 
@@ -267,18 +268,59 @@
       return new Map(this.ids.map((_, row) => [keyOf(this.bytesOfRow(row)), row]));
     }
 
-    // The ids of a pre-token.
+    findCharacters({ rows, fuse }) {
+      const decoder = new TextDecoder();
+      const all = addUp(decodeNumbers(rows)).map((row) => [decoder.decode(this.bytesOfRow(row)), row]);
+      return { rowOf: new Map(all), fuse };
+    }
+
+    // The tokens of a pre-token: ids, and the number of bytes of each.
     encode(bytes) {
       const key = keyOf(bytes);
-      let ids = this.cache.get(key);
-      if (ids === undefined) {
+      let tokens = this.cache.get(key);
+      if (tokens === undefined) {
         const whole = this.wholeTokens?.get(key);
-        const rows = whole === undefined ? this.merge(bytes) : [whole];
-        ids = rows.map((row) => (row < this.ids.length ? this.ids[row] : this.unknown));
+        const symbols = this.characters === null ? this.bytesAsRows(bytes) : this.charactersAsRows(bytes);
+        const { rows, sizes } =
+          whole === undefined ? this.merge(symbols) : { rows: [whole], sizes: [bytes.length] };
+        const ids = rows.map((row) => (row < this.ids.length ? this.ids[row] : this.unknown));
+        tokens = { ids, sizes };
         if (this.cache.size >= MOST_CACHED) this.cache.clear();
-        this.cache.set(key, ids);
+        this.cache.set(key, tokens);
       }
-      return ids;
+      return tokens;
+    }
+
+    bytesAsRows(bytes) {
+      const rows = Array.from(bytes, (byte) => this.rowOfByte(byte));
+      return { rows, sizes: rows.map(() => 1) };
+    }
+
+    // A character that is not a token becomes its bytes, or the unknown id.
+    charactersAsRows(bytes) {
+      const { rowOf, fuse } = this.characters;
+      const rows = [];
+      const sizes = [];
+      const encoder = new TextEncoder();
+      for (const character of new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)) {
+        const row = rowOf.get(character);
+        const own = encoder.encode(character);
+        if (row !== undefined) {
+          rows.push(row);
+          sizes.push(own.length);
+        } else if (this.byteRows.length > 0) {
+          for (const byte of own) {
+            rows.push(this.byteRows[byte]);
+            sizes.push(1);
+          }
+        } else if (fuse && rows.length > 0 && rows[rows.length - 1] === this.unknownRow) {
+          sizes[sizes.length - 1] += own.length;
+        } else {
+          rows.push(this.unknownRow);
+          sizes.push(own.length);
+        }
+      }
+      return { rows, sizes };
     }
 
     rowOfByte(byte) {
@@ -291,8 +333,7 @@
     }
 
     // The merge of lowest rank first, of equal ranks the leftmost.
-    merge(bytes) {
-      const rows = Array.from(bytes, (byte) => this.rowOfByte(byte));
+    merge({ rows, sizes }) {
       const { length } = rows;
       const after = rows.map((_, i) => i + 1);
       const before = rows.map((_, i) => i - 1);
@@ -311,12 +352,13 @@
         if (rows[at] < 0 || other >= length || rows[at] * this.rows + rows[other] !== pair) continue;
         rows[at] = this.result[rank];
         rows[other] = -1;
+        sizes[at] += sizes[other];
         after[at] = after[other];
         if (after[at] < length) before[after[at]] = at;
         consider(before[at]);
         consider(at);
       }
-      return rows.filter((row) => row >= 0);
+      return { rows: rows.filter((row) => row >= 0), sizes: sizes.filter((_, i) => rows[i] >= 0) };
     }
 
     tree(id) {
@@ -401,6 +443,7 @@
       this.idOfSpecial = new Map(Object.entries(data.specials));
       this.normalize = data.normalizer === null ? (text) => text : makeNormalizer(data.normalizer);
       this.prefixSpace = data.prefixSpace;
+      this.characters = data.characters;
       this.whiteSpace = null;
       if (data.whiteSpace !== null) {
         const bounds = addUp(decodeNumbers(data.whiteSpace));
@@ -418,21 +461,33 @@
           at += 1;
           continue;
         }
-        if (at > begin) yield { text: this.prepare(text.slice(begin, at)) };
+        yield { text: this.prepare(text.slice(begin, at), begin === 0) };
         yield { text: special, id: this.idOfSpecial.get(special) };
         at += special.length;
         begin = at;
       }
-      if (begin < text.length) yield { text: this.prepare(text.slice(begin)) };
+      if (text !== "") yield { text: this.prepare(text.slice(begin), begin === 0) };
     }
 
-    prepare(text) {
+    prepare(text, isFirst) {
       const normal = this.normalize(text);
+      if (this.characters !== null) {
+        const space = this.takesSpace(normal, isFirst) ? " " : "";
+        return space + normal.replaceAll("\u2581", " ");
+      }
       return this.prefixSpace && normal !== "" && !normal.startsWith(" ") ? ` ${normal}` : normal;
+    }
+
+    takesSpace(text, isFirst) {
+      const { prefix, prefixBeforeSpace } = this.characters;
+      if (prefix === "never" || !(isFirst || prefix === "always")) return false;
+      if (text === "") return prefix === "document";
+      return prefixBeforeSpace || !/^[ \u2581]/.test(text);
     }
 
     // The ends of the pre-tokens, in bytes.
     split(bytes) {
+      if (this.characters !== null) return this.splitSpaces(bytes);
       let ends = bytes.length > 0 ? [bytes.length] : [];
       for (const step of this.steps) {
         const next = [];
@@ -446,18 +501,27 @@
       return ends;
     }
 
+    splitSpaces(bytes) {
+      const ends = [];
+      for (let at = 1; at < bytes.length && this.characters.splitSpaces; at++) {
+        if (bytes[at] === 0x20) ends.push(at);
+      }
+      if (bytes.length > 0) ends.push(bytes.length);
+      return ends;
+    }
+
     isDropped(pretoken) {
       if (this.whiteSpace === null) return false;
       return Array.from(new TextDecoder().decode(pretoken)).every(this.whiteSpace);
     }
 
-    // Calls visit(ids, bytes) for each pre-token and each special token.
+    // Calls visit({ ids, sizes }, bytes) for each pre-token and each special token.
     walk(text, visit) {
       const encoder = new TextEncoder();
       for (const part of this.parts(text.toWellFormed())) {
         const bytes = encoder.encode(part.text);
         if (part.id !== undefined) {
-          visit([part.id], bytes);
+          visit({ ids: [part.id], sizes: [bytes.length] }, bytes);
           continue;
         }
         let begin = 0;
@@ -471,7 +535,7 @@
 
     encode(text) {
       const found = [];
-      this.walk(text, (ids) => {
+      this.walk(text, ({ ids }) => {
         for (const id of ids) found.push(id);
       });
       return found;
@@ -483,13 +547,10 @@
       const found = [];
       let units = 0; // of the characters that have begun
       let width = 0; // of the last one
-      this.walk(text, (ids, bytes) => {
+      this.walk(text, ({ ids, sizes }, bytes) => {
         let at = 0;
-        for (const id of ids) {
-          const isSpecial = this.vocabulary.specials.has(id);
-          const isUnknown = !isSpecial && id === this.vocabulary.unknown;
-          const own = isUnknown && ids.length > 1 ? [bytes[at]] : this.vocabulary.bytesOf(id);
-          const size = ids.length === 1 ? bytes.length : own.length;
+        ids.forEach((id, i) => {
+          const size = sizes[i];
           const part = bytes.subarray(at, at + size);
           const start = units - (part.length > 0 && (part[0] & 0xc0) === 0x80 ? width : 0);
           for (const byte of part) {
@@ -499,7 +560,7 @@
           }
           found.push({ id, ...show(part), start, end: units });
           at += size;
-        }
+        });
       });
       return found;
     }

@@ -608,6 +608,7 @@ NO_INFLUENCE = {
     "output_storage_options": {"a": 1},
     "counts.path": "elsewhere",
     "counts.keep_file_counts": True,
+    "report": False,
     "counts.memory": "1GiB",
     "counts.checkpoint_bytes": "1MiB",
     "beam.workers": 3,

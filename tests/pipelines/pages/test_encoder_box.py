@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from character_support import FALLBACKS, STEPS, character_json, read_json
 from core_support import FRAGMENTS, published_tokenizer
 from page_support import browser, build_hostile, opened_page
 from profiles import PROFILE
@@ -95,6 +96,13 @@ MODELS = {
     "whole": with_whole_tokens,
     "unknown": without_bytes,
     "prefix": lambda: replace(trained("gpt2"), prefix_space=True),
+    **{
+        f"characters-{steps}-{fallback}": lambda steps=steps, fallback=fallback: (
+            read_json(json.dumps(character_json(steps, fallback))).model
+        )
+        for steps in STEPS
+        for fallback in FALLBACKS
+    },
     "dropped": lambda: replace(trained(r"\w+|[^\w\s]+"), drop_white_space=True),
 }
 
