@@ -443,7 +443,7 @@ class TokenizerModel:
 
     def ids_of(self, token: bytes) -> list[int]:
         """Return the ids of the ordinary tokens with these bytes, ascending."""
-        equal = pc.equal(self.token_bytes, pa.scalar(token, pa.binary()))
+        equal = pc.equal(self.token_bytes, to_binary([token])[0])
         ids: list[int] = self.token_ids[from_arrow(pc.indices_nonzero(equal))].tolist()
         return ids
 

@@ -18,6 +18,8 @@ cd "$copy"
 native=(
   tests/bpe_core/test_{documents,merge_learner,native_counting,native_encoder,normalization,pathological,patterns}.py
   tests/bpe_core/test_{added_tokens,character_merges,counts,extending,merge_texts,reference_characters,special_tokens,split_patterns}.py
+  tests/bpe_core/test_{count_algebra,count_groups,evaluation,merge_steps,mixtures,parity,pruning}.py
+  tests/bpe_core/test_{required_tokens,superwords,token_files,vocabulary_sizes}.py
   tests/bpe_core/test_{tokenizer,tokenizer_use,training,utf8}.py
 )
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -135,3 +137,13 @@ def test_merges_of_unknown_bytes_are_refused() -> None:
 def test_a_pattern_that_does_not_compile_is_refused() -> None:
     with pytest.raises(InvalidPatternError):
         model(pattern="(")
+
+
+@pytest.mark.process
+def test_a_token_is_looked_up_without_importing_pandas() -> None:
+    code = (
+        "import sys; from bpe_core.model import TokenizerModel; "
+        "model = TokenizerModel.from_tokens([(0, b'a'), (1, b'b')]); "
+        "assert model.ids_of(b'b') == [1] and 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
