@@ -283,6 +283,9 @@ def _tabulate_sources(data: ReportData) -> Table:
             }
             for source in data.sources[:_SOURCES_SHOWN]
         ],
+        note=f"and {len(data.sources) - _SOURCES_SHOWN:,} more"
+        if len(data.sources) > _SOURCES_SHOWN
+        else None,
     )
 
 
