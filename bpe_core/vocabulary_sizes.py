@@ -220,11 +220,6 @@ class _Steps:
         # The last merge that makes a side of an earlier one. Training never leads to these.
         last_made = np.maximum(made[left], made[right])
         self._made_later = last_made[last_made > ranks]
-        if (model.training_options or {}).get("required_tokens"):
-            raise TrainingError(
-                "tokenizer: expected one without required tokens, whose merges are other ones at "
-                "each size, found one with them; train each size"
-            )
         self.base = _count_base_merges(model)
         self.least = int(self._ids[self.base])
 
@@ -232,6 +227,11 @@ class _Steps:
         """Raise TrainingError if the tokenizer does not contain one of this size."""
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
             raise TrainingError(f"sizes: expected integers, found {size!r}")
+        if size < len(self.model) and (self.model.training_options or {}).get("required_tokens"):
+            raise TrainingError(
+                "tokenizer: expected one without required tokens, whose merges are other ones at "
+                "each size, found one with them; train each size"
+            )
         if size < self.least:
             raise TrainingError(
                 f"sizes: expected at least {self.least}, the ids before the first merge, found "
