@@ -9,6 +9,8 @@ BENCH := out/bench-venv
 WHEEL := out/wheel-venv/$(PYTHON_VERSION)
 SYSTEM ?= linux
 ARCH ?= $(shell uname -m)
+PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 'import sys; print(sys.executable)' 2>/dev/null))
+TARGETS ?= linux-x86_64 linux-aarch64 macos-arm64 macos-x86_64
 SEED := 1
 PYTEST := $(BIN)/python -m pytest
 # Two processes; tests of a file stay together, for what they share.
@@ -19,7 +21,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables libraries bench bench-data bench-quick sanitize sdist wheel docs docs-serve clean
+.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables libraries bench bench-data bench-quick sanitize sdist wheel release docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -160,6 +162,10 @@ docs: $(VENV)/installed-docs
 
 docs-serve: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+## make release      all wheels and source distributions in dist/release, tried in clean environments
+release: $(WHEEL)/installed
+	$(WHEEL)/bin/python deploy/build_release.py --pythons $(PYTHONS) --targets $(TARGETS)
 
 ## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:

@@ -21,6 +21,12 @@ size_t scan_words(const uint8_t* text, size_t size, size_t pos, size_t* ends, si
   return count;
 }
 
+// The scanner of this CPU's vector instructions, or nullptr.
+Scanner::Scan vector_scan_for(Pattern pattern, Splitting splitting) {
+  if constexpr (kHasNeon) return neon_scan_for(pattern, splitting);
+  return cpu_has_avx2() ? avx2_scan_for(pattern, splitting, cpu_extracts_fast()) : nullptr;
+}
+
 }  // namespace
 
 Scanner portable_scanner_for(Pattern pattern) {
@@ -48,11 +54,8 @@ Scanner portable_scanner_for(Pattern pattern) {
 }
 
 Scanner scanner_for(Pattern pattern) {
-  if (cpu_has_avx2()) {
-    const Scanner::Scan scan = avx2_scan_for(pattern, Splitting::as_published, cpu_extracts_fast());
-    if (scan != nullptr) return Scanner(scan);
-  }
-  return portable_scanner_for(pattern);
+  const Scanner::Scan scan = vector_scan_for(pattern, Splitting::as_published);
+  return scan != nullptr ? Scanner(scan) : portable_scanner_for(pattern);
 }
 
 namespace {
@@ -104,11 +107,8 @@ Scanner portable_scanner_for(Pattern pattern, PatternRules rules) {
 }
 
 Scanner scanner_for(Pattern pattern, PatternRules rules) {
-  if (cpu_has_avx2()) {
-    const Scanner::Scan scan = avx2_scan_for(pattern, splitting_of(rules), cpu_extracts_fast());
-    if (scan != nullptr) return Scanner(scan, rules.max_digits);
-  }
-  return portable_scanner_for(pattern, rules);
+  const Scanner::Scan scan = vector_scan_for(pattern, splitting_of(rules));
+  return scan != nullptr ? Scanner(scan, rules.max_digits) : portable_scanner_for(pattern, rules);
 }
 
 }  // namespace bpe

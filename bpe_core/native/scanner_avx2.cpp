@@ -104,52 +104,6 @@ struct Avx2 {
   }
 };
 
-template <Pattern pattern, Splitting splitting, bool kFast>
-BPE_SCAN_TARGET size_t scan_avx2(const uint8_t* text, size_t size, size_t pos, size_t* ends,
-                                 size_t capacity, uint32_t max_digits) {
-  return scan_blocks<pattern, splitting, Avx2<kFast>>(text, size, pos, ends, capacity, max_digits);
-}
-
-template <Splitting splitting, bool kFast>
-Scanner::Scan avx2_scan(Pattern pattern) {
-  switch (pattern) {
-    case Pattern::gpt2:
-      return scan_avx2<Pattern::gpt2, splitting, kFast>;
-    case Pattern::cl100k:
-      return scan_avx2<Pattern::cl100k, splitting, kFast>;
-    case Pattern::cl100k_tiktoken:
-      return scan_avx2<Pattern::cl100k_tiktoken, splitting, kFast>;
-    case Pattern::o200k:
-      return scan_avx2<Pattern::o200k, splitting, kFast>;
-    case Pattern::qwen2:
-      if constexpr (splitting != Splitting::as_published) return nullptr;
-      return scan_avx2<Pattern::qwen2, Splitting::as_published, kFast>;
-    case Pattern::deepseek_v3:
-      if constexpr (splitting != Splitting::as_published) return nullptr;
-      return scan_avx2<Pattern::deepseek_v3, Splitting::as_published, kFast>;
-    case Pattern::none:
-    case Pattern::whitespace_words:
-    case Pattern::marked_words:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-template <bool kFast>
-Scanner::Scan avx2_scan(Pattern pattern, Splitting splitting) {
-  switch (splitting) {
-    case Splitting::as_published:
-      return avx2_scan<Splitting::as_published, kFast>(pattern);
-    case Splitting::with_max_digits:
-      return avx2_scan<Splitting::with_max_digits, kFast>(pattern);
-    case Splitting::without_contractions:
-      return avx2_scan<Splitting::without_contractions, kFast>(pattern);
-    case Splitting::by_category:
-      return avx2_scan<Splitting::by_category, kFast>(pattern);
-  }
-  return nullptr;
-}
-
 bool has_lzcnt() {
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -161,7 +115,8 @@ bool has_lzcnt() {
 }  // namespace
 
 Scanner::Scan avx2_scan_for(Pattern pattern, Splitting splitting, bool extracts_fast) {
-  return extracts_fast ? avx2_scan<true>(pattern, splitting) : avx2_scan<false>(pattern, splitting);
+  return extracts_fast ? block_scan_for<Avx2<true>>(pattern, splitting)
+                       : block_scan_for<Avx2<false>>(pattern, splitting);
 }
 
 bool cpu_has_avx2() {

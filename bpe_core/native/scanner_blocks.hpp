@@ -23,9 +23,17 @@ namespace bpe {
 // A scanner with AVX2 and BMI2, or nullptr if it is not faster than the portable one. On CPUs that
 // gather and scatter bits slowly (AMD before Zen 3) it leaves non-ASCII text to that one.
 Scanner::Scan avx2_scan_for(Pattern pattern, Splitting splitting, bool extracts_fast);
+// The same with NEON, which every 64-bit ARM has: no instruction there gathers or scatters bits.
+Scanner::Scan neon_scan_for(Pattern pattern, Splitting splitting);
 bool cpu_has_avx2();
 bool cpu_has_avx2_and_aes();
 bool cpu_extracts_fast();
+
+#if defined(__aarch64__)
+inline constexpr bool kHasNeon = true;
+#else
+inline constexpr bool kHasNeon = false;
+#endif
 
 // Properties of 64 bytes that an instruction set finds, one bit per byte.
 struct ByteMasks {
@@ -97,6 +105,15 @@ BPE_SCAN_TARGET BPE_ALWAYS_INLINE void compress(ClassMasks& masks, uint64_t firs
   masks.count = static_cast<unsigned>(__builtin_popcountll(firsts));
 }
 
+// Converts a bit of characters to one of bytes.
+template <typename Isa>
+BPE_SCAN_TARGET BPE_ALWAYS_INLINE uint64_t expand(uint64_t bits, uint64_t firsts, bool is_ascii) {
+  if constexpr (Isa::kExtractsFast) {
+    if (!is_ascii) return Isa::deposit(bits, firsts);
+  }
+  return bits;
+}
+
 // Starts of pre-tokens in text[pos, pos + 64), one bit per byte, without the one at pos, as far as
 // they can be determined from this block, which is a copy of those bytes and of the following ones.
 // With kEndsText the text ends in the block, and its end counts as a start.
@@ -124,20 +141,23 @@ BPE_SCAN_TARGET BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, siz
   const uint64_t firsts = bytes.first & low_bits(length);
   const bool is_ascii = bytes.non_ascii == 0;
   if (!is_ascii) {
-    if (!Isa::kExtractsFast) return 0;
-    const uint64_t continuations =
-        (bytes.non_ascii & firsts) << 1 | bytes.first_of_3 << 2 | bytes.first_of_4 << 3;
-    if (continuations != ~bytes.first) return 0;
-    if (!add_multibyte_classes<pattern, Isa>(block, bytes.non_ascii & firsts, masks)) return 0;
-    compress<Isa>(masks, firsts);
-    if (masks.count <= kLookahead) return 0;
+    if constexpr (Isa::kExtractsFast) {
+      const uint64_t continuations =
+          (bytes.non_ascii & firsts) << 1 | bytes.first_of_3 << 2 | bytes.first_of_4 << 3;
+      if (continuations != ~bytes.first) return 0;
+      if (!add_multibyte_classes<pattern, Isa>(block, bytes.non_ascii & firsts, masks)) return 0;
+      compress<Isa>(masks, firsts);
+      if (masks.count <= kLookahead) return 0;
+    } else {
+      return 0;
+    }
   }
   StartMasks result = pretoken_starts<pattern, splitting>(masks, max_digits);
   const PortableScan<pattern> scan(text, size);
   for (uint64_t left = result.apostrophes & result.known; left != 0; left &= left - 1) {
     const uint64_t bit = left & -left;
     const size_t at =
-        pos + static_cast<size_t>(__builtin_ctzll(is_ascii ? bit : Isa::deposit(bit, firsts)));
+        pos + static_cast<size_t>(__builtin_ctzll(expand<Isa>(bit, firsts, is_ascii)));
     const size_t bytes_long = scan.contraction_end(at) - at;
     if (bytes_long == 0) continue;
     // In characters: the long s has two bytes.
@@ -154,8 +174,7 @@ BPE_SCAN_TARGET BPE_ALWAYS_INLINE uint64_t block_starts(const uint8_t* text, siz
     }
     result.starts |= end;
   }
-  uint64_t starts = result.starts & result.known & ~uint64_t{1};
-  if (!is_ascii) starts = Isa::deposit(starts, firsts);
+  uint64_t starts = expand<Isa>(result.starts & result.known & ~uint64_t{1}, firsts, is_ascii);
   // The undetermined rest is scanned again with the next block.
   if (kEndsText && result.known == low_bits(masks.count)) starts |= uint64_t{1} << length;
   return starts;
@@ -206,6 +225,54 @@ BPE_SCAN_TARGET BPE_ALWAYS_INLINE size_t scan_blocks(const uint8_t* text, size_t
     }
   }
   return count;
+}
+
+// scan_blocks as a Scanner::Scan.
+template <Pattern pattern, Splitting splitting, typename Isa>
+BPE_SCAN_TARGET size_t scan_with(const uint8_t* text, size_t size, size_t pos, size_t* ends,
+                                 size_t capacity, uint32_t max_digits) {
+  return scan_blocks<pattern, splitting, Isa>(text, size, pos, ends, capacity, max_digits);
+}
+
+template <Splitting splitting, typename Isa>
+Scanner::Scan block_scan_for(Pattern pattern) {
+  switch (pattern) {
+    case Pattern::gpt2:
+      return scan_with<Pattern::gpt2, splitting, Isa>;
+    case Pattern::cl100k:
+      return scan_with<Pattern::cl100k, splitting, Isa>;
+    case Pattern::cl100k_tiktoken:
+      return scan_with<Pattern::cl100k_tiktoken, splitting, Isa>;
+    case Pattern::o200k:
+      return scan_with<Pattern::o200k, splitting, Isa>;
+    case Pattern::qwen2:
+      if constexpr (splitting != Splitting::as_published) return nullptr;
+      return scan_with<Pattern::qwen2, Splitting::as_published, Isa>;
+    case Pattern::deepseek_v3:
+      if constexpr (splitting != Splitting::as_published) return nullptr;
+      return scan_with<Pattern::deepseek_v3, Splitting::as_published, Isa>;
+    case Pattern::none:
+    case Pattern::whitespace_words:
+    case Pattern::marked_words:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+// The scanner of an instruction set, or nullptr for a pattern that is not scanned in blocks.
+template <typename Isa>
+Scanner::Scan block_scan_for(Pattern pattern, Splitting splitting) {
+  switch (splitting) {
+    case Splitting::as_published:
+      return block_scan_for<Splitting::as_published, Isa>(pattern);
+    case Splitting::with_max_digits:
+      return block_scan_for<Splitting::with_max_digits, Isa>(pattern);
+    case Splitting::without_contractions:
+      return block_scan_for<Splitting::without_contractions, Isa>(pattern);
+    case Splitting::by_category:
+      return block_scan_for<Splitting::by_category, Isa>(pattern);
+  }
+  return nullptr;
 }
 
 }  // namespace bpe

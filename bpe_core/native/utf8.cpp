@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace bpe {
@@ -41,7 +43,7 @@ size_t valid_prefix_portable(const uint8_t* text, size_t size) {
   return valid_prefix_from(text, size, 0);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 
 // Validation by table lookup, after Keiser and Lemire, "Validating UTF-8 in less than one
 // instruction per byte" (2020). Every error except a missing third or fourth byte shows in two
@@ -91,6 +93,20 @@ constexpr HalfTable kFirstHigh = half_table(&Mistake::first_high);
 constexpr HalfTable kFirstLow = half_table(&Mistake::first_low);
 constexpr HalfTable kSecondHigh = half_table(&Mistake::second_high);
 
+// The same if text[0, begin) is known to be valid, except for a character that continues there.
+size_t valid_prefix_after(const uint8_t* text, size_t size, size_t begin) {
+  for (size_t back = 1; back <= 3 && back <= begin; ++back) {
+    if ((text[begin - back] & 0xC0) == 0x80) continue;
+    if (text[begin - back] >= 0xC0) return valid_prefix_from(text, size, begin - back);
+    break;
+  }
+  return valid_prefix_from(text, size, begin);
+}
+
+#endif
+
+#if defined(__x86_64__)
+
 #define BPE_AVX2 __attribute__((target("avx2")))
 
 BPE_AVX2 inline __m256i look_up(const HalfTable& table, const __m256i& half_bytes) {
@@ -133,14 +149,48 @@ BPE_AVX2 size_t valid_prefix_avx2(const uint8_t* text, size_t size) {
     }
     before = high;
   }
-  // The text before i is valid, except for a character that continues there.
-  size_t begin = i;
-  for (size_t back = 1; back <= 3 && back <= i; ++back) {
-    if ((text[i - back] & 0xC0) == 0x80) continue;
-    if (text[i - back] >= 0xC0) begin = i - back;
-    break;
+  return valid_prefix_after(text, size, i);
+}
+
+#elif defined(__aarch64__)
+
+inline uint8x16_t look_up(const HalfTable& table, uint8x16_t half_bytes) {
+  return vqtbl1q_u8(vld1q_u8(table.data()), half_bytes);
+}
+
+// Not zero if a byte is wrong, given the 16 bytes before these.
+inline uint8x16_t find_mistakes(uint8x16_t bytes, uint8x16_t before) {
+  const uint8x16_t back1 = vextq_u8(before, bytes, 15);
+  const uint8x16_t back2 = vextq_u8(before, bytes, 14);
+  const uint8x16_t back3 = vextq_u8(before, bytes, 13);
+  const uint8x16_t pairs = vandq_u8(vandq_u8(look_up(kFirstHigh, vshrq_n_u8(back1, 4)),
+                                             look_up(kFirstLow, vandq_u8(back1, vdupq_n_u8(0x0F)))),
+                                    look_up(kSecondHigh, vshrq_n_u8(bytes, 4)));
+  // The subtractions leave the highest bit to the first bytes of 3, or 4, and more.
+  const uint8x16_t third = vqsubq_u8(back2, vdupq_n_u8(0xE0 - 0x80));
+  const uint8x16_t fourth = vqsubq_u8(back3, vdupq_n_u8(0xF0 - 0x80));
+  return veorq_u8(pairs, vandq_u8(vorrq_u8(third, fourth), vdupq_n_u8(kTwoContinuations)));
+}
+
+size_t valid_prefix_neon(const uint8_t* text, size_t size) {
+  uint8x16_t before = vdupq_n_u8(0);
+  size_t i = 0;
+  for (; size - i >= 64; i += 64) {
+    const uint8x16_t parts[4] = {vld1q_u8(text + i), vld1q_u8(text + i + 16),
+                                 vld1q_u8(text + i + 32), vld1q_u8(text + i + 48)};
+    const uint8x16_t all =
+        vorrq_u8(vorrq_u8(vorrq_u8(parts[0], parts[1]), before), vorrq_u8(parts[2], parts[3]));
+    if (vmaxvq_u8(all) >= 0x80) {
+      uint8x16_t mistakes = vdupq_n_u8(0);
+      for (const uint8x16_t& part : parts) {
+        mistakes = vorrq_u8(mistakes, find_mistakes(part, before));
+        before = part;
+      }
+      if (vmaxvq_u8(mistakes) != 0) break;
+    }
+    before = parts[3];
   }
-  return valid_prefix_from(text, size, begin);
+  return valid_prefix_after(text, size, i);
 }
 
 #endif
@@ -149,6 +199,8 @@ size_t (*fastest_valid_prefix())(const uint8_t*, size_t) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2")) return valid_prefix_avx2;
+#elif defined(__aarch64__)
+  return valid_prefix_neon;
 #endif
   return valid_prefix_portable;
 }
