@@ -19,7 +19,7 @@ from added_tokens import CHARACTERS, SETS, library, read
 from character_support import FALLBACKS, STEPS, character_json, read_json
 from core_support import FRAGMENTS, published_tokenizer
 from page_support import browser, build_hostile, opened_page
-from profiles import PROFILE
+from profiles import PROFILE, seldom
 
 from bpe_core import (
     BPETokenizer,
@@ -119,13 +119,6 @@ def of_sentencepiece(**options: Any) -> TokenizerModel:
 
 
 MODELS = {
-    **{
-        f"flags-{name}-{normalizer}": lambda name=name, normalizer=normalizer: with_flags(
-            name, normalizer
-        )
-        for name in SETS
-        for normalizer in (None, "NFC")
-    },
     "flags-characters": of_characters_with_flags,
     "nmt_nfkc": lambda: of_sentencepiece(byte_fallback=True),
     "nmt_nfkc_cf": lambda: of_sentencepiece(normalization_rule_name="nmt_nfkc_cf"),
@@ -142,6 +135,16 @@ MODELS = {
     "whole": with_whole_tokens,
     "unknown": without_bytes,
     "prefix": lambda: replace(trained("gpt2"), prefix_space=True),
+    "dropped": lambda: replace(trained(r"\w+|[^\w\s]+"), drop_white_space=True),
+}
+VARIANTS = {
+    **{
+        f"flags-{name}-{normalizer}": lambda name=name, normalizer=normalizer: with_flags(
+            name, normalizer
+        )
+        for normalizer in (None, "NFC")
+        for name in SETS
+    },
     **{
         f"characters-{steps}-{fallback}": lambda steps=steps, fallback=fallback: (
             read_json(json.dumps(character_json(steps, fallback))).model
@@ -149,7 +152,6 @@ MODELS = {
         for steps in STEPS
         for fallback in FALLBACKS
     },
-    "dropped": lambda: replace(trained(r"\w+|[^\w\s]+"), drop_white_space=True),
 }
 
 
@@ -210,6 +212,11 @@ def check(page: Any, model: TokenizerModel) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_ids_are_those_of_python(name: str, page: Any) -> None:
     check(page, MODELS[name]())
+
+
+@pytest.mark.parametrize("name", seldom(VARIANTS, 4))
+def test_ids_are_those_of_python_by_every_rule(name: str, page: Any) -> None:
+    check(page, VARIANTS[name]())
 
 
 @pytest.mark.nightly
