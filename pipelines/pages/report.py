@@ -26,6 +26,7 @@ _SOURCE: Final = Column("source", "source", "text")
 def make_report(data: ReportData) -> str:
     """Return the report as a page of HTML that needs nothing else."""
     figures = {figure.name: figure for figure in _list_figures(data)}
+    names = [source.name for source in data.sources]
     return render_page(
         "report.html",
         scripts=_SCRIPTS if data.encoder is None else (*_SCRIPTS, *_ENCODER_SCRIPTS),
@@ -38,7 +39,10 @@ def make_report(data: ReportData) -> str:
         token_tables=[] if data.tokens is None else list(_tabulate_tokens(data)),
         samples={
             source: list(documents)
-            for source, documents in groupby(data.samples, lambda sample: sample.source)
+            for source, documents in groupby(
+                sorted(data.samples, key=lambda sample: names.index(sample.source)),
+                lambda sample: sample.source,
+            )
         },
         encoder_data=embed_json(data.encoder),
         encoder_text=_choose_text(data),
@@ -55,8 +59,11 @@ def _choose_text(data: ReportData) -> str:
     """Return the text that the encoder box begins with: the beginning of a document."""
     if not data.samples:
         return _ENCODER_TEXT
+    facts = data.facts.get("Dataset", {})
+    around = {facts.get(label, "").encode() for label in ("before each document", "after each")}
     tokens = (token for _, token in data.samples[0].pairs[:_MOST_ENCODER_TOKENS])
-    return b"".join(tokens).decode("utf-8", "ignore")
+    text = b"".join(token for token in tokens if token not in around)
+    return text.decode("utf-8", "ignore") or _ENCODER_TEXT
 
 
 def _list_sections(data: ReportData) -> Iterator[tuple[str, str]]:

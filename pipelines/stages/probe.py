@@ -14,6 +14,7 @@ from pipelines.console import progress
 from pipelines.console.displays import format_seconds
 from pipelines.console.units import format_bytes
 from pipelines.counting.given import GivenCounts
+from pipelines.counting.training_counts import check_groups
 from pipelines.errors import PipelineError
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN
 from pipelines.manifest.stage_records import load_manifest
@@ -84,6 +85,9 @@ def probe_input(
     if config.counts.path is not None and model is None:
         try:
             given = GivenCounts.of_build(config, inputs.output)
+            assert given.manifest is not None, "`of_build` refuses others"
+            sizes = given.manifest.group_bytes
+            check_groups(config.tokenizer, sizes, given.directory.url)
         except PipelineError as error:
             problem = problem or error
     if problem is not None:

@@ -319,6 +319,21 @@ def test_unknown_groups_are_refused_with_the_known_ones(tmp_path: Path) -> None:
         assert f"Did you mean {known}?" in error
 
 
+def test_counts_with_other_groups_are_compared(tmp_path: Path) -> None:
+    counts_of({(b"x", Group("web", "de")): (3, 1), (b"y", Group("web", "en")): (1, 1)}).save(
+        tmp_path / "by-lang.parquet"
+    )
+    counts_of({(b"x", Group("web")): (1, 1), (b"y", Group("books")): (1, 1)}).save(
+        tmp_path / "by-source.parquet"
+    )
+    done = beam_bpe(
+        "counts", "diff", tmp_path / "by-lang.parquet", tmp_path / "by-source.parquet", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["pretokens"]
+    assert {row["pretoken"]: row["counts"] for row in rows} == {"x": [3, 1], "y": [1, 1]}
+
+
 def test_other_rules_are_refused_by_both_names(corpora: Path, tmp_path: Path) -> None:
     PretokenCounts.from_mapping({b"x": 1}, {"pattern": "cl100k"}).save(tmp_path / "x.parquet")
     for command in ("merge", "diff"):
@@ -452,3 +467,29 @@ def test_analyses_of_an_output_use_the_counts_that_it_was_trained_from(
 def find_newest(output: Path) -> int:
     """Return the id of the newest token of an output."""
     return max(BPETokenizer.load(output).vocab)
+
+
+@pytest.mark.slow
+def test_a_mixture_of_given_counts_has_their_groups(corpora: Path, tmp_path: Path) -> None:
+    """The input, one source without groups, is only encoded."""
+    shutil.copytree(corpora / "data", tmp_path / "data")
+    groups = {
+        (text, Group(source)): (n, n)
+        for source, words in (("web", b" the| of| and"), ("code", b"def| return|self"))
+        for n, text in enumerate(words.split(b"|"), 20)
+    }
+    counts = counts_of(groups)
+    counts.metadata["special_tokens"] = '["<|endoftext|>"]'
+    counts.save(tmp_path / "counts.parquet")
+    run("merge", tmp_path / "counts.parquet", "-o", tmp_path / "given")
+    mixture = {"web": 0, "code": 1}
+    config = train_config(tmp_path, "out", "given", mixture=mixture, min_documents=21)
+    done = beam_bpe("train", config)
+    assert done.returncode == 0, done.stderr
+    tokens = BPETokenizer.load(tmp_path / "out").vocab.values()
+    assert b" return" in tokens
+    assert not {b" the", b"def"} & set(tokens)
+    wrong = train_config(tmp_path, "wrong", "given", mixture={"web": 1, "cod": 1})
+    for command in ("plan", "train"):
+        refused = beam_bpe(command, wrong)
+        assert (refused.returncode, "did you mean 'code'?" in refused.stderr) == (2, True)
