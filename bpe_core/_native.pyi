@@ -349,6 +349,7 @@ def undo_merges(
     result: NDArray[np.uint32],
     occurrences: _Int64,
     alone: _Int64,
+    sums: _Int64,
 ) -> None: ...
 def mark_words(
     data: _Bytes, starts: _Int64, ends: _Int64, rule: str, specials: SpecialSet

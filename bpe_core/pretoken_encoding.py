@@ -56,9 +56,11 @@ def check_counted_as_encoded(
                 f"{name}: expected counts with its {key}, {value}, found counts with {found}; "
                 f"count the text with {key}={name}.{key}"
             )
-    keys, offsets, _ = counts.columns()
-    used = np.bincount(keys[offsets[0] : offsets[-1]], minlength=256) > 0
-    missing = np.flatnonzero(used & (model.byte_ids < 0))
+    missing = np.flatnonzero(model.byte_ids < 0)
+    if len(missing):
+        keys, offsets, _ = counts.columns()
+        used = np.bincount(keys[offsets[0] : offsets[-1]], minlength=256) > 0
+        missing = missing[used[missing]]
     if len(missing):
         raise TrainingError(
             f"{name}: expected a token for every byte of the counted text, found none for "

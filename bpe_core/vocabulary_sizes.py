@@ -137,11 +137,15 @@ def measure_vocabulary_sizes(
     by_source = sorted({group.source for group in counts.groups})
     source_of = {name: i for i, name in enumerate(by_source)}
     by_value = [group for group in counts.groups if group.value is not None]
-    total = _measure(text, steps, sizes, [0] * len(counts.groups) or [0], num_threads)
-    sources = _measure(
-        text, steps, sizes, [source_of[group.source] for group in counts.groups], num_threads
+    use = _count_use_by_group(text, steps, sizes, max(1, len(counts.groups)), num_threads)
+    total, sources, groups = (
+        _measure(text, steps, sizes, parts, use, num_threads)
+        for parts in (
+            [0] * max(1, len(counts.groups)),
+            [source_of[group.source] for group in counts.groups],
+            [*range(len(by_value))],
+        )
     )
-    groups = _measure(text, steps, sizes, [*range(len(by_value))], num_threads)
     return [
         VocabularySize(
             vocab_size=size,
@@ -220,11 +224,6 @@ class _Steps:
         # The last merge that makes a side of an earlier one. Training never leads to these.
         last_made = np.maximum(made[left], made[right])
         self._made_later = last_made[last_made > ranks]
-        if (model.training_options or {}).get("required_tokens"):
-            raise TrainingError(
-                "tokenizer: expected one without required tokens, whose merges are other ones at "
-                "each size, found one with them; train each size"
-            )
         self.base = _count_base_merges(model)
         self.least = int(self._ids[self.base])
 
@@ -232,6 +231,11 @@ class _Steps:
         """Raise TrainingError if the tokenizer does not contain one of this size."""
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
             raise TrainingError(f"sizes: expected integers, found {size!r}")
+        if size < len(self.model) and (self.model.training_options or {}).get("required_tokens"):
+            raise TrainingError(
+                "tokenizer: expected one without required tokens, whose merges are other ones at "
+                "each size, found one with them; train each size"
+            )
         if size < self.least:
             raise TrainingError(
                 f"sizes: expected at least {self.least}, the ids before the first merge, found "
@@ -261,6 +265,8 @@ class _Steps:
 
     def can_undo(self, first: int, last: int) -> bool:
         """Return True if undoing merges, from `last` down to `first`, gives the earlier tokens."""
+        if first == last:
+            return True
         if self.model.ignore_merges or not self._is_new[first:last].all():
             return False
         later = self._made_later
@@ -277,19 +283,51 @@ def _count_base_merges(model: TokenizerModel) -> int:
 
 @dataclass(frozen=True)
 class _Use:
-    """Use of the tokens after a number of merges: int64[tokens, groups] each.
+    """Use of the tokens after a number of merges.
 
     Attributes:
-        occurrences: Occurrences of each token.
-        alone: Number of pre-tokens that consist of the token.
+        occurrences: int64[tokens, groups], occurrences of each token.
+        alone: int64[tokens, groups], number of pre-tokens that consist of the token.
+        sums: int64[3, groups]: all occurrences, tokens that occur, pre-tokens of one token.
     """
 
     occurrences: NDArray[np.int64]
     alone: NDArray[np.int64]
+    sums: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, occurrences: NDArray[np.int64], alone: NDArray[np.int64]) -> _Use:
+        used = np.count_nonzero(occurrences, axis=0)
+        return cls(occurrences, alone, np.stack([occurrences.sum(axis=0), used, alone.sum(axis=0)]))
+
+    def combine(self, parts: Sequence[int]) -> _Use:
+        """Return the use with groups combined to parts, given for each group."""
+        combined = []
+        for of_groups in (self.occurrences, self.alone):
+            sums = np.zeros((len(of_groups), max(parts) + 1), np.int64)
+            for group, part in enumerate(parts):
+                sums[:, part] += of_groups[:, group]
+            combined.append(sums)
+        return _Use.of(*combined)
+
+
+def _count_use_by_group(
+    text: _Text, steps: _Steps, sizes: Sequence[int], num_groups: int, num_threads: int
+) -> _Use | None:
+    """Return the use at the largest size by each group; None if there are too many groups."""
+    if not sizes or num_groups * len(steps.model.token_ids) > _MOST_ENTRIES:
+        return None
+    num_merges = steps.merges_at(max(sizes))
+    return _count_use(text, steps.model, num_merges, range(num_groups), num_threads)
 
 
 def _measure(
-    text: _Text, steps: _Steps, sizes: Sequence[int], parts: Sequence[int], num_threads: int
+    text: _Text,
+    steps: _Steps,
+    sizes: Sequence[int],
+    parts: Sequence[int],
+    use_by_group: _Use | None,
+    num_threads: int,
 ) -> dict[int, list[VocabularyUse]]:
     """Return the use of the vocabulary at each size by each part of the text.
 
@@ -298,26 +336,32 @@ def _measure(
         steps: The merges.
         sizes: The sizes.
         parts: The part that each group of the text belongs to, from 0; none: nothing is measured.
+        use_by_group: The use at the largest size, if all groups were counted at once.
         num_threads: Number of threads.
     """
     found: dict[int, list[VocabularyUse]] = {size: [] for size in sizes}
     if not parts:
         return found
     text = text.combine(parts)
+    largest = None if use_by_group is None else use_by_group.combine(parts)
     num_parts = max(parts) + 1
     pretokens = text.pretokens(num_parts)
     lengths = lengths_of(steps.model.token_bytes)
-    at_once = max(1, _MOST_ENTRIES // len(lengths))
+    at_once = num_parts if largest else max(1, _MOST_ENTRIES // len(lengths))
     for first in range(0, num_parts, at_once):
         some = range(first, min(first + at_once, num_parts))
-        for size, use in _use_at_sizes(text, steps, sizes, some, num_threads):
+        bytes_of_parts: NDArray[np.int64] | None = None  # the same at each size
+        for size, use in _use_at_sizes(text, steps, sizes, some, largest, num_threads):
+            if bytes_of_parts is None:
+                bytes_of_parts = lengths @ use.occurrences
             newest = steps.newest(steps.merges_at(size))
+            tokens, used, alone = use.sums
             columns = {
-                "tokens": use.occurrences.sum(axis=0),
-                "bytes": lengths @ use.occurrences,
+                "tokens": tokens,
+                "bytes": bytes_of_parts,
                 "pretokens": pretokens[some.start : some.stop],
-                "single_token_pretokens": use.alone.sum(axis=0),
-                "used_ids": np.count_nonzero(use.occurrences, axis=0),
+                "single_token_pretokens": alone,
+                "used_ids": used,
                 "last_thousand_tokens": use.occurrences[newest].sum(axis=0),
             }
             for i in range(len(some)):
@@ -327,16 +371,30 @@ def _measure(
 
 
 def _use_at_sizes(
-    text: _Text, steps: _Steps, sizes: Sequence[int], groups: range, num_threads: int
+    text: _Text,
+    steps: _Steps,
+    sizes: Sequence[int],
+    groups: range,
+    largest: _Use | None,
+    num_threads: int,
 ) -> Iterator[tuple[int, _Use]]:
-    """Yield the use of the tokens at each size, the largest first; the next step changes it."""
-    use: _Use | None = None
-    last = 0
+    """Yield the use of the tokens at each size, the largest first; the next step changes it.
+
+    Args:
+        text: The text.
+        steps: The merges.
+        sizes: The sizes.
+        groups: The groups whose use is counted.
+        largest: Their use at the largest size; None if it is not known.
+        num_threads: Number of threads.
+    """
+    use = largest
+    last = steps.merges_at(max(sizes))
     for size in sorted(set(sizes), reverse=True):
         first = steps.merges_at(size)
         if use is not None and steps.can_undo(first, last):
             left, right, result = steps.sides[:, first:last]
-            undo_merges(left, right, result, use.occurrences, use.alone)
+            undo_merges(left, right, result, use.occurrences, use.alone, use.sums)
         else:
             use = _count_use(text, steps.model, first, groups, num_threads)
         last = first
@@ -360,4 +418,4 @@ def _count_use(
         num_tokens,
         num_threads or usable_cores(),
     )
-    return _Use(occurrences.reshape(num_tokens, -1), alone.reshape(num_tokens, -1))
+    return _Use.of(occurrences.reshape(num_tokens, -1), alone.reshape(num_tokens, -1))

@@ -150,6 +150,26 @@ def enter_child() -> None:
     signal.signal(signal.SIGINT, _Interruption())
 
 
+@contextmanager
+def deferred_interruption() -> Iterator[None]:
+    """Treat a SIGINT that arrives during the block as one that arrives at its end.
+
+    For imports: a library that was imported in part fails when a program imports it again.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    received: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if received:
+        handler(*received[0])
+
+
 def note_orderly_end() -> None:
     """Record for the parent that this process chose its exit code, whatever it is."""
     if directory := os.environ.get(STATUS_VARIABLE):

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpe_core", "pipelines")
-OPTIONAL = {"tiktoken", "tokenizers"}
+# Used where they are: in a notebook, and to compare ids.
+OPTIONAL = {"ipython", "tiktoken", "tokenizers"}
 # Requirements of Beam, jinja2 and pydantic.
 INDIRECT = {"grpcio", "markupsafe", "protobuf", "pydantic_core", "requests", "zstandard"}
 

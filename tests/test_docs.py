@@ -176,6 +176,7 @@ def test_make_has_every_target_that_is_named() -> None:
 
 def test_commands_are_understood() -> None:
     known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    subjects = {"config", "source", "output", "tokenizer", "counts", "first"}
     checked = 0
     for line in commands():
         words = shlex.split(line.partition(" > ")[0], comments=True)
@@ -185,9 +186,7 @@ def test_commands_are_understood() -> None:
         if hasattr(command, "commands"):
             command, depth = command.commands[words[2]], 3
         with command.make_context(words[depth - 1], words[depth:]) as context:
-            assert {"config", "source", "output", "tokenizer", "counts"} & context.params.keys(), (
-                line
-            )
+            assert subjects & context.params.keys(), line
         checked += 1
     assert checked
 
@@ -307,7 +306,8 @@ def test_examples_run(path: Path, quickstart: tuple[Path, str]) -> None:
 def test_the_reasons_of_rejects_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "bad-data.md").read_text("utf-8")
     _, _, rejects = text.partition("## Reasons")
-    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", rejects, re.MULTILINE)) == REASONS
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", rejects, re.MULTILINE)
+    assert dict(rows) == REASONS  # the last column is what to do
 
 
 def test_the_changelog_begins_with_this_version() -> None:

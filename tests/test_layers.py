@@ -71,6 +71,7 @@ LATE: dict[str, str] = {
         ),
         "formats without pipelines need no Beam",
     ),
+    "pipelines/stages/summary.py:BuildSummary._repr_html_": "only notebooks need templates",
     "pipelines/stages/report_page.py:write_report_page": "only a finished build needs pages",
     "pipelines/worker_process.py:main": "it filters the warnings of Beam's import first",
 }

@@ -7,9 +7,14 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ import pytest
 import typer.main
 import yaml
 from markdown_it import MarkdownIt
+from page_support import browser
 
 import bpe_core
 import pipelines
@@ -24,6 +30,7 @@ from pipelines.cli import app
 
 ROOT = Path(__file__).parents[1]
 HOOKS = ROOT / "tools" / "site" / "hooks.py"
+LINKS = ROOT / "tools" / "site" / "links.py"
 CODE_PAGES = ROOT / "tools" / "site" / "code_pages.py"
 CONFIGURATION = ROOT / "mkdocs.yml"
 PYTHON_REFERENCE = ROOT / "docs" / "reference" / "python"
@@ -38,6 +45,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
 
 
+_SITE_PATH = "/bpe-beam/"
 _IMPORT = re.compile(
     r"^from ((?:bpe_core|pipelines)[\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE
 )
@@ -125,6 +133,51 @@ def test_messages_of_errors_are_in_the_reference_with_their_remedy() -> None:
     assert "## TrainingError" in page
 
 
+def test_addresses_of_other_sites_are_well_formed() -> None:
+    script = runpy.run_path(str(LINKS))
+    links = script["find_links"](script["documentation"]())
+    assert len(links) > 20
+    assert [f"{link}: {found}" for link in links if (found := script["find_mistake"](link))] == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://example.org", "https://localhost/a", "https://a b.org", "https://example.org/a|b"],
+)
+def test_malformed_addresses_are_found(address: str) -> None:
+    assert runpy.run_path(str(LINKS))["find_mistake"](address) is not None
+
+
+def test_missing_pages_are_broken_and_silent_servers_unknown(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("")
+    handler = partial(_QuietHandler, directory=tmp_path)
+    script = runpy.run_path(str(LINKS))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        answers = script["ask"]([f"{base}/there#part", f"{base}/gone", "http://127.0.0.1:9/"])
+        server.shutdown()
+    broken, unknown = script["sort_answers"](answers)
+    assert broken == [f"{base}/gone: 404"]
+    assert [line.partition(" ")[0] for line in unknown] == ["http://127.0.0.1:9/:"]
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.nightly
+def test_addresses_of_other_sites_lead_somewhere() -> None:
+    script = runpy.run_path(str(LINKS))
+    answers = script["ask"](script["find_links"](script["documentation"]()))
+    broken, unknown = script["sort_answers"](answers)
+    assert not broken
+    if len(unknown) == len(answers):
+        pytest.skip("no network: the form of the addresses is checked alone")
+    for line in unknown:
+        warnings.warn(f"not reached: {line}", stacklevel=1)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("material") is None:
@@ -195,3 +248,97 @@ def test_the_reference_has_every_public_method(site: Path) -> None:
     html = [page.read_text("utf-8") for page in (site / "reference" / "python").rglob("*.html")]
     anchors = {name for page in html for name in re.findall(r'id="bpe_core\.([\w.]+)"', page)}
     assert expected - anchors == {"Group.count", "Group.index"}  # of every tuple
+
+
+class _SiteHandler(SimpleHTTPRequestHandler):
+    """Server of the site below the path of `site_url`, with its page for what is missing."""
+
+    def log_message(self, *_: object) -> None: ...
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(path.removeprefix(_SITE_PATH.rstrip("/")))
+
+    def send_error(self, code: int, *_: object, **__: object) -> None:
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write((Path(self.directory) / "404.html").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    handler = partial(_SiteHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}{_SITE_PATH}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as opened:
+        yield opened
+
+
+@contextmanager
+def opened(chromium: Any, address: str, **options: Any) -> Iterator[tuple[Any, list[str]]]:
+    """Yield a page, and the list of its errors and of its requests to other hosts."""
+    errors: list[str] = []
+    page = chromium.new_page(**options)
+    page.on("console", lambda message: errors.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: errors.append(f"error: {error}"))
+    page.on(
+        "request",
+        lambda request: errors.extend([] if "//127.0.0.1:" in request.url else [request.url]),
+    )
+    page.goto(address, wait_until="networkidle")
+    try:
+        yield page, errors
+    finally:
+        page.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.process
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [375, 1280])
+@pytest.mark.parametrize(
+    "uri",
+    ["", "architecture/", "benchmarks/", "configuration/", "guides/", "reference/commands/",
+     "reference/messages/", "reference/python/tokenizer/"],
+)  # fmt: skip
+def test_pages_work_in_a_browser(
+    chromium: Any, address: str, uri: str, width: int, color_scheme: str
+) -> None:
+    """No error, no other host, nothing wider than the window, diagrams drawn, WCAG kept."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    viewport = {"width": width, "height": 900}
+    with opened(chromium, address + uri, viewport=viewport, color_scheme=color_scheme) as (
+        page,
+        errors,
+    ):
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for diagram in page.locator(".mermaid").all():
+            assert diagram.bounding_box()["height"] > 40
+        page.wait_for_timeout(700)  # until tables that scroll can be focused
+        rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+        found = Axe().run(page, options=rules).response["violations"]
+        assert [(one["id"], [node["html"] for node in one["nodes"][:3]]) for one in found] == []
+        assert errors == []
+
+
+@pytest.mark.nightly
+@pytest.mark.process
+def test_search_finds_an_option(chromium: Any, address: str) -> None:
+    with opened(chromium, address) as (page, errors):
+        page.get_by_role("textbox").first.fill("max_reject_fraction")
+        page.locator(".md-search-result__item").first.wait_for()
+        assert errors == []
+
+
+@pytest.mark.nightly
+@pytest.mark.process
+def test_a_missing_page_leads_on(chromium: Any, address: str) -> None:
+    with opened(chromium, f"{address}no/such/page/") as (page, _):
+        page.get_by_role("link", name="Troubleshooting").click()
+        page.wait_for_url(f"{address}troubleshooting/")

@@ -30,9 +30,7 @@ void append_names(std::string& out, const std::vector<std::string>& names) {
                               " of the counts is damaged: " + what);
 }
 
-std::string_view key_of(const PretokenTable::Row& row) {
-  return {reinterpret_cast<const char*>(row.key), row.length};
-}
+using SortedEntry = PretokenTable::SortedEntry;
 
 // Appends records to a section.
 class SectionPacker {
@@ -68,65 +66,72 @@ class TableMerger {
  public:
   // entries: those of each table, sorted.
   TableMerger(const std::vector<const PretokenTable*>& tables,
-              const std::vector<std::vector<uint32_t>>& entries) {
+              const std::vector<std::vector<SortedEntry>>& entries) {
     for (size_t i = 0; i < tables.size(); ++i) {
-      const uint32_t* const begin = entries[i].data();
-      cursors_.push_back({tables[i], begin, begin + entries[i].size(), {}, {}});
-      if (!entries[i].empty()) heap_.push_back(advanced(static_cast<uint32_t>(i)));
+      const SortedEntry* const begin = entries[i].data();
+      cursors_.push_back({tables[i], begin, begin + entries[i].size()});
+      if (!entries[i].empty()) heap_.push_back(top_of(static_cast<uint32_t>(i)));
     }
     for (size_t i = heap_.size(); i > 0; --i) sift(i - 1);
   }
 
-  // Replaces the counts by those of the next key; false at the end.
+  // Replaces the counts by those of the next key; false at the end. The key is valid until then.
   bool next(std::string_view& key, std::vector<GroupCount>& counts) {
     counts.clear();
     if (heap_.empty()) return false;
-    const uint64_t head = heap_[0].head;
-    key = cursors_[heap_[0].group].key;
+    const Top first = heap_[0];
+    const SortedEntry& entry = *cursors_[first.group].at;
+    key = row_of(first.group, entry).bytes();
     do {
       Top& top = heap_[0];
-      const Cursor& cursor = cursors_[top.group];
-      counts.push_back({top.group, cursor.row.count, cursor.row.documents});
-      if (cursor.at != cursor.end) {
-        top = advanced(top.group);
+      Cursor& cursor = cursors_[top.group];
+      const PretokenTable::Row row = row_of(top.group, *cursor.at);
+      counts.push_back({top.group, row.count, row.documents});
+      if (++cursor.at != cursor.end) {
+        top = top_of(top.group);
       } else {
         top = heap_.back();
         heap_.pop_back();
       }
       sift(0);
-    } while (!heap_.empty() && heap_[0].head == head && cursors_[heap_[0].group].key == key);
+    } while (!heap_.empty() && heap_[0].first == first.first && heap_[0].second == first.second &&
+             (!entry.is_long() || key_of(heap_[0].group) == key));
     return true;
   }
 
  private:
   struct Cursor {
     const PretokenTable* table;
-    const uint32_t* at;
-    const uint32_t* end;
-    PretokenTable::Row row;
-    std::string_view key;
+    const SortedEntry* at;
+    const SortedEntry* end;
   };
 
-  // A cursor by the first bytes of its key, which mostly decide the order.
+  // The words of a cursor's entry, which mostly decide the order.
   struct Top {
-    uint64_t head;
+    uint64_t first;
+    uint64_t second;
     uint32_t group;
   };
 
-  Top advanced(uint32_t group) {
-    Cursor& cursor = cursors_[group];
+  Top top_of(uint32_t group) const {
+    const Cursor& cursor = cursors_[group];
     cursor.table->prefetch(cursor.at, cursor.end);
-    cursor.row = cursor.table->row(*cursor.at++);
-    cursor.key = key_of(cursor.row);
-    uint64_t head = 0;
-    std::memcpy(&head, cursor.key.data(), std::min(cursor.key.size(), sizeof head));
-    return {__builtin_bswap64(head), group};
+    return {cursor.at->first, cursor.at->second, group};
   }
 
-  bool before(const Top& a, const Top& b) const {
-    if (a.head != b.head) return a.head < b.head;
-    const int order = cursors_[a.group].key.compare(cursors_[b.group].key);
-    return order != 0 ? order < 0 : a.group < b.group;
+  PretokenTable::Row row_of(uint32_t group, const SortedEntry& entry) {
+    return cursors_[group].table->row(entry, buffer_);
+  }
+  std::string_view key_of(uint32_t group) { return row_of(group, *cursors_[group].at).bytes(); }
+
+  bool before(const Top& a, const Top& b) {
+    if (a.first != b.first) return a.first < b.first;
+    if (a.second != b.second) return a.second < b.second;
+    if (cursors_[a.group].at->is_long()) {
+      const int order = key_of(a.group).compare(key_of(b.group));
+      if (order != 0) return order < 0;
+    }
+    return a.group < b.group;
   }
 
   void sift(size_t at) {
@@ -140,22 +145,25 @@ class TableMerger {
 
   std::vector<Cursor> cursors_;
   std::vector<Top> heap_;  // the smallest first
+  ShortKey buffer_;        // the last short key
 };
 
 }  // namespace
 
 std::vector<std::string> pack_sections(const PretokenTable& table, size_t shards) {
   std::vector<std::string> sections;
-  for (std::vector<uint32_t>& entries : table.sorted_shards(shards)) {
+  ShortKey buffer;
+  for (std::vector<uint32_t>& entries : table.shards(shards)) {
     SectionPacker packer({false, table.counts_documents()});
-    const uint32_t* const end = entries.data() + entries.size();
-    for (const uint32_t* entry = entries.data(); entry != end; ++entry) {
-      table.prefetch(entry, end);
-      const PretokenTable::Row row = table.row(*entry);
-      const GroupCount counted = {0, row.count, row.documents};
-      packer.add(key_of(row), &counted, 1);
-    }
+    const std::vector<SortedEntry> sorted = table.sorted(entries);
     std::vector<uint32_t>().swap(entries);
+    const SortedEntry* const end = sorted.data() + sorted.size();
+    for (const SortedEntry* entry = sorted.data(); entry != end; ++entry) {
+      table.prefetch(entry, end);
+      const PretokenTable::Row row = table.row(*entry, buffer);
+      const GroupCount counted = {0, row.count, row.documents};
+      packer.add(row.bytes(), &counted, 1);
+    }
     sections.push_back(std::move(packer.packed));
   }
   return sections;
@@ -172,25 +180,26 @@ std::vector<std::string> pack_grouped_sections(const std::vector<PretokenTable>&
             [&](size_t a, size_t b) { return names.at(a) < names.at(b); });
   std::vector<const PretokenTable*> present;
   std::vector<std::string> present_names;
-  std::vector<std::vector<std::vector<uint32_t>>> entries(shards);  // by shard, then by table
+  std::vector<std::vector<std::vector<uint32_t>>> entries;  // by table, then by shard
   for (size_t i : order) {
     present.push_back(&tables[i]);
     present_names.push_back(names.at(i));
-    std::vector<std::vector<uint32_t>> of_table = tables[i].sorted_shards(shards);
-    for (size_t shard = 0; shard < shards; ++shard) {
-      entries[shard].push_back(std::move(of_table[shard]));
-    }
+    entries.push_back(tables[i].shards(shards));
   }
   std::vector<std::string> sections;
   std::string_view key;
   std::vector<GroupCount> counts;
-  for (std::vector<std::vector<uint32_t>>& of_shard : entries) {
+  for (size_t shard = 0; shard < shards; ++shard) {
     SectionPacker packer({true, tables.front().counts_documents()});
     append_names(packer.packed, present_names);
-    for (TableMerger merger(present, of_shard); merger.next(key, counts);) {
+    std::vector<std::vector<SortedEntry>> sorted;
+    for (size_t i = 0; i < present.size(); ++i) {
+      sorted.push_back(present[i]->sorted(entries[i][shard]));
+      std::vector<uint32_t>().swap(entries[i][shard]);
+    }
+    for (TableMerger merger(present, sorted); merger.next(key, counts);) {
       packer.add(key, counts.data(), counts.size());
     }
-    std::vector<std::vector<uint32_t>>().swap(of_shard);
     sections.push_back(std::move(packer.packed));
   }
   return sections;
@@ -226,6 +235,14 @@ bool CountMerger::fill(size_t index) {
 }
 
 uint64_t CountMerger::read_varint(size_t index) {
+  Source& most = sources_[index];
+  if (most.at < most.chunk.size()) [[likely]] {
+    const auto byte = static_cast<uint8_t>(most.chunk[most.at]);
+    if (byte < 0x80) [[likely]] {
+      ++most.at;
+      return byte;
+    }
+  }
   uint64_t value = 0;
   for (int shift = 0; shift < 64; shift += 7) {
     if (!fill(index)) damaged(index, "it ends inside a number");
@@ -311,10 +328,10 @@ bool CountMerger::advance(size_t index) {
     source.counts.push_back(counted);
   }
   if (shared > source.key.size()) damaged(index, "a key shares more than the one before has");
-  const std::string previous_tail = source.key.substr(shared);
+  previous_tail_.assign(source.key, shared);
   source.key.resize(shared);
   read_bytes(index, rest, source.key);
-  if (source.key.compare(shared, std::string::npos, previous_tail) <= 0) {
+  if (source.key.compare(shared, std::string::npos, previous_tail_) <= 0) {
     damaged(index, "its keys are not in ascending order");
   }
   return true;

@@ -124,6 +124,7 @@ class CountMerger {
   std::vector<Source> sources_;
   std::vector<size_t> heap_;  // of sources by their current key
   std::string key_;
+  std::string previous_tail_;  // of the key before the one that is read
   std::vector<GroupCount> merged_;
   std::vector<size_t> place_of_;  // in merged_, plus 1, of each group; 0 if it is not there
 };

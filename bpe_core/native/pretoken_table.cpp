@@ -232,8 +232,8 @@ int64_t PretokenTable::total() const {
 PretokenTable::Row PretokenTable::row(uint32_t entry) const {
   const Line& line = lines_[entry / kSlots];
   const ShortKey& key = line.keys[entry % kSlots];
-  Row row = {reinterpret_cast<const uint8_t*>(&key), 0, line.counts[entry % kSlots], 0};
-  if (counts_documents()) row.documents = documents_[entry / kSlots].number[entry % kSlots];
+  Row row = {reinterpret_cast<const uint8_t*>(&key), 0, line.counts[entry % kSlots],
+             documents_with(entry)};
   if (is_long(key)) {
     row.key = long_bytes(key, row.length);
   } else {
@@ -246,7 +246,7 @@ PretokenTable::Row PretokenTable::row(uint32_t entry) const {
   return row;
 }
 
-std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) const {
+std::vector<std::vector<uint32_t>> PretokenTable::shards(size_t shards) const {
   std::vector<std::vector<uint32_t>> result(shards);
   for (size_t i = 0; i < lines_.size(); ++i) {
     const size_t later = std::min(i + kAhead, lines_.size() - 1);
@@ -255,44 +255,47 @@ std::vector<std::vector<uint32_t>> PretokenTable::sorted_shards(size_t shards) c
     }
     for (size_t slot = 0; slot < lines_[i].used; ++slot) {
       const uint32_t entry = static_cast<uint32_t>(i * kSlots + slot);
-      const Row key = row(entry);
-      const size_t shard = shards == 1 ? 0 : xxh3_128(key.key, key.length).low % shards;
+      size_t shard = 0;
+      if (shards > 1) {
+        const Row key = row(entry);
+        shard = xxh3_128(key.key, key.length).low % shards;
+      }
       result[shard].push_back(entry);
     }
   }
-  // Two big-endian words order the first 16 bytes like memcmp; only longer keys need more.
-  struct Sortable {
-    uint64_t first;
-    uint64_t second;
-    uint32_t entry;
-  };
-  std::vector<Sortable> order;
-  for (std::vector<uint32_t>& shard : result) {
-    order.clear();
-    const uint32_t* const end = shard.data() + shard.size();
-    for (const uint32_t* index = shard.data(); index != end; ++index) {
-      prefetch(index, end);
-      const Row key = row(*index);
-      const ShortKey head = load_short_key(key.key, std::min(key.length, kShortKeyBytes),
-                                           std::min(key.length, kShortKeyBytes));
-      order.push_back({big_endian(head.low), big_endian(head.high), *index});
-    }
-    std::sort(order.begin(), order.end(), [&](const Sortable& a, const Sortable& b) {
-      if (a.first != b.first) return a.first < b.first;
-      if (a.second != b.second) return a.second < b.second;
-      const Row left = row(a.entry);
-      const Row right = row(b.entry);
-      const size_t common = std::min(left.length, right.length);
-      if (common > kShortKeyBytes) {
-        const int order = std::memcmp(left.key + kShortKeyBytes, right.key + kShortKeyBytes,
-                                      common - kShortKeyBytes);
-        if (order != 0) return order < 0;
-      }
-      return left.length < right.length;
-    });
-    for (size_t i = 0; i < order.size(); ++i) shard[i] = order[i].entry;
-  }
   return result;
+}
+
+PretokenTable::SortedEntry PretokenTable::to_sort(uint32_t entry) const {
+  const Line& line = lines_[entry / kSlots];
+  ShortKey key = line.keys[entry % kSlots];
+  if (is_long(key)) {
+    size_t length;
+    const uint8_t* const bytes = long_bytes(key, length);
+    key = load_short_key(bytes, kShortKeyBytes, length);
+  }
+  // The last byte of a key of up to 15 bytes is its length.
+  uint64_t second = big_endian(key.high);
+  if (key.high >> 56 >= kShortKeyBytes || is_long(line.keys[entry % kSlots])) {
+    second = (second & ~uint64_t{0xFF}) | kShortKeyBytes;
+  }
+  return {big_endian(key.low), second, entry, line.counts[entry % kSlots], documents_with(entry)};
+}
+
+std::vector<PretokenTable::SortedEntry> PretokenTable::sorted(
+    const std::vector<uint32_t>& entries) const {
+  std::vector<SortedEntry> order;
+  order.reserve(entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i + kAhead < entries.size()) prefetch_bytes(entries[i + kAhead]);
+    order.push_back(to_sort(entries[i]));
+  }
+  std::sort(order.begin(), order.end(), [&](const SortedEntry& a, const SortedEntry& b) {
+    if (a.first != b.first) return a.first < b.first;
+    if (a.second != b.second) return a.second < b.second;
+    return a.is_long() && row(a.number).bytes() < row(b.number).bytes();
+  });
+  return order;
 }
 
 }  // namespace bpe

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -74,25 +75,46 @@ class PretokenTable {
   // True if a document more might need more memory than this.
   bool is_full(size_t memory_limit) const;
 
-  // The entries' numbers by shard (low half of xxh3-128 of the key, modulo shards), each sorted by
-  // bytes.
-  std::vector<std::vector<uint32_t>> sorted_shards(size_t shards) const;
+  // An entry in the order of keys. It has the beginning of its key and its counts, so that the
+  // table is read again only for long keys and counts above 32 bits.
+  struct SortedEntry {
+    uint64_t first;   // 8 bytes of the key, the first one highest, padded with zeros
+    uint64_t second;  // 7 more bytes, then the length, or 16 if it is larger
+    uint32_t number;
+    uint32_t count;      // its low bits
+    uint32_t documents;  // 0 if they are not counted
+
+    // If not, equal words mean equal keys.
+    bool is_long() const { return (second & 0xFF) == kShortKeyBytes; }
+  };
+
+  // The numbers of the entries by shard: low half of xxh3-128 of the key, modulo shards.
+  std::vector<std::vector<uint32_t>> shards(size_t shards) const;
+  // These entries, sorted by the bytes of their keys.
+  std::vector<SortedEntry> sorted(const std::vector<uint32_t>& entries) const;
 
   struct Row {
     const uint8_t* key;
     size_t length;
     int64_t count;
     int64_t documents;  // 0 if they are not counted
+
+    std::string_view bytes() const { return {reinterpret_cast<const char*>(key), length}; }
   };
-  Row row(uint32_t entry) const;
+  // A short key is in `buffer`.
+  Row row(const SortedEntry& entry, ShortKey& buffer) const {
+    if (entry.is_long() || !high_counts_.empty()) [[unlikely]]
+      return row(entry.number);
+    buffer = {__builtin_bswap64(entry.first), __builtin_bswap64(entry.second)};
+    return {reinterpret_cast<const uint8_t*>(&buffer), entry.second & 0xFF, entry.count,
+            entry.documents};
+  }
   // Fetches what row() will read, of entries that come next in their order.
-  void prefetch(const uint32_t* entry, const uint32_t* end) const {
-    if (end - entry > 2 * kAhead) {
-      const uint32_t later = entry[2 * kAhead] / kSlots;
-      __builtin_prefetch(&lines_[later]);
-      if (counts_documents()) __builtin_prefetch(&documents_[later]);
+  void prefetch(const SortedEntry* entry, const SortedEntry* end) const {
+    if (end - entry > 2 * kAhead && entry[2 * kAhead].is_long()) {
+      __builtin_prefetch(&lines_[entry[2 * kAhead].number / kSlots]);
     }
-    if (end - entry > kAhead) prefetch_bytes(entry[kAhead]);
+    if (end - entry > kAhead && entry[kAhead].is_long()) prefetch_bytes(entry[kAhead].number);
   }
 
  private:
@@ -140,6 +162,11 @@ class PretokenTable {
     size_t slot;
   };
 
+  Row row(uint32_t entry) const;
+  SortedEntry to_sort(uint32_t entry) const;
+  uint32_t documents_with(uint32_t entry) const {
+    return counts_documents() ? documents_[entry / kSlots].number[entry % kSlots] : 0;
+  }
   Lookup lookup(const uint8_t* bytes, size_t length) const;
   bool is_at(const Line& line, size_t slot, const Lookup& wanted) const;
   Place place_of(const Lookup& wanted);

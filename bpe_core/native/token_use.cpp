@@ -116,19 +116,25 @@ TokenUse count_token_use(const Encoder& encoder, WorkspacePool& pool, const Coun
   return total;
 }
 
-void undo_merges(const std::vector<MergeRule>& rules, size_t num_groups, int64_t* occurrences,
-                 int64_t* alone) {
+void undo_merges(const std::vector<MergeRule>& rules, const ChangingUse& use) {
+  const size_t n = use.num_groups;
   for (size_t i = rules.size(); i-- > 0;) {
-    int64_t* const left = occurrences + rules[i].left * num_groups;
-    int64_t* const right = occurrences + rules[i].right * num_groups;
-    int64_t* const result = occurrences + rules[i].result * num_groups;
-    for (size_t group = 0; group < num_groups; ++group) {
+    int64_t* const left = use.occurrences + rules[i].left * n;
+    int64_t* const right = use.occurrences + rules[i].right * n;
+    int64_t* const result = use.occurrences + rules[i].result * n;
+    int64_t* const alone = use.alone + rules[i].result * n;
+    for (size_t group = 0; group < n; ++group) {
       const int64_t count = result[group];
-      left[group] += count;
-      right[group] += count;  // the same as left, perhaps
+      if (count == 0) continue;
       result[group] = 0;
+      use.used[group] += (left[group] == 0) - 1;
+      left[group] += count;
+      use.used[group] += right[group] == 0;  // the same as left, perhaps
+      right[group] += count;
+      use.tokens[group] += count;
+      use.pretokens[group] -= alone[group];
+      alone[group] = 0;
     }
-    std::fill_n(alone + rules[i].result * num_groups, num_groups, 0);
   }
 }
 

@@ -37,9 +37,18 @@ struct TokenUse {
 TokenUse count_token_use(const Encoder& encoder, WorkspacePool& pool, const CountedSpans& pretokens,
                          GroupRange groups, size_t num_tokens, size_t num_threads);
 
+// Use of tokens as it changes: the arrays of TokenUse, and sums over the tokens by group.
+struct ChangingUse {
+  size_t num_groups;
+  int64_t* occurrences;
+  int64_t* alone;
+  int64_t* tokens;     // sum of the occurrences
+  int64_t* used;       // number of tokens that occur
+  int64_t* pretokens;  // sum of those that consist of one token
+};
+
 // Undoes merges, the last first: each occurrence of a result becomes its two sides. Each result
 // must be that of one rule alone, and no rule may come before one that makes a side of it.
-void undo_merges(const std::vector<MergeRule>& rules, size_t num_groups, int64_t* occurrences,
-                 int64_t* alone);
+void undo_merges(const std::vector<MergeRule>& rules, const ChangingUse& use);
 
 }  // namespace bpe

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from bpe_core import BPETokenizer
 from bpe_core.model import TokenizerModel
@@ -14,8 +14,8 @@ from pipelines.config.values import LARGEST_VOCABULARY
 from pipelines.console import progress
 from pipelines.counting.given import GivenCounts
 from pipelines.counting.load import load_all_columns
-from pipelines.counting.training import train_model, training_configuration
-from pipelines.counting.training_counts import TrainingCounts, load_training_counts
+from pipelines.counting.training import train_models, training_configuration
+from pipelines.counting.training_counts import load_training_counts
 from pipelines.errors import ConfigError, InputError
 from pipelines.manifest.models import CountsManifest, TokenizerManifest, manifest_model
 from pipelines.manifest.names import CONFIGURATION, MANIFEST
@@ -56,7 +56,7 @@ def compare_sizes(
     progress.describe("loading counts")
     model = None
     if trained is not None and (config is None or _is_alike(trained, config, given)):
-        model = _load_large_enough(root, max(sizes))
+        model = _load_large_enough(root, sizes, trained)
     if model is None and settings.base is not None and settings.base_model is None:
         raise InputError(
             "A larger size extends a tokenizer that only the configuration names.",
@@ -65,10 +65,16 @@ def compare_sizes(
             where=root.url,
             hint="Give the configuration: `beam-bpe sizes CONFIG`.",
         )
-    if model is None:
-        model = _train(settings, load_training_counts(given, settings), max(sizes))
-    tokenizer = BPETokenizer.from_model(model)
-    return measure_sizes(tokenizer, load_all_columns(given), sizes, _name_sources(given))
+    models = [model] if model is not None else _train(settings, given, sizes)
+    tokenizers = [BPETokenizer.from_model(model) for model in models]
+    counts, name = load_all_columns(given), _name_sources(given)
+    if len(tokenizers) == 1:
+        return measure_sizes(tokenizers[0], counts, sizes, name)
+    measured = [
+        measure_sizes(tokenizer, counts, [size], name).sizes[0]
+        for tokenizer, size in zip(tokenizers, sorted(set(sizes)), strict=True)
+    ]
+    return SizesReport(sizes=measured, name=name)
 
 
 _START: Final = ("the tokens of tokenizer.base", "256 bytes")
@@ -86,13 +92,6 @@ def check_compares(settings: TokenizerConfig, sizes: Sequence[int]) -> None:
             expected="tokenizer.unit: byte",
             found=f"unit: {settings.unit}" + ", metaspace: true" * settings.metaspace,
             hint="Build each size, and compare the reports: `beam-bpe report OUTPUT`.",
-        )
-    if settings.required_tokens:
-        raise ConfigError(
-            "Sizes are compared only for tokenizers without required tokens.",
-            expected="no tokenizer.required_tokens, whose merges are other ones at each size",
-            found=f"{len(settings.required_tokens)} of them",
-            hint="Compare without them: `--set tokenizer.required_tokens=[]`, in another output.",
         )
     if settings.superwords is not None:
         raise ConfigError(
@@ -153,20 +152,31 @@ def _is_alike(trained: TokenizerManifest, config: BuildConfig, given: GivenCount
     return rules(trained.configuration) == rules(training_configuration(config, given))
 
 
-def _load_large_enough(root: Directory, size: int) -> TokenizerModel | None:
+def _load_large_enough(
+    root: Directory, sizes: Sequence[int], trained: TokenizerManifest
+) -> TokenizerModel | None:
+    """Return the finished tokenizer if its first merges are those of all sizes, else None."""
+    if trained.configuration["tokenizer"].get("required_tokens"):
+        return None  # required tokens follow fewer learned merges at each smaller size
     model = load_model(root / TRAIN.directory)
     assert isinstance(model, TokenizerModel), "its unit was checked"
     is_largest = model.stop_reason != "vocab_size_reached"
-    return model if is_largest or len(model) >= size else None
+    return model if is_largest or len(model) >= max(sizes) else None
 
 
-def _train(settings: TokenizerConfig, counts: TrainingCounts, size: int) -> TokenizerModel:
-    largest = settings.with_vocab_size(size)
-    wanted = size - len(settings.special_tokens) - 256
-    with progress.show("training", wanted, local=True):
-        model = train_model(largest, counts, progress.show_merges).model
-    assert isinstance(model, TokenizerModel), "its unit was checked"
-    return model
+def _train(
+    settings: TokenizerConfig, given: GivenCounts, sizes: Sequence[int]
+) -> list[TokenizerModel]:
+    """Train a tokenizer that has all sizes or, with required tokens, one of each size."""
+    counts = load_training_counts(given, settings)
+    wanted = sorted(set(sizes)) if settings.required_tokens else [max(sizes)]
+    several = settings.model_copy(update={"vocab_size": tuple(wanted)})
+    merges = max(sizes) - len(settings.special_tokens) - 256
+    with progress.show("training", merges, local=True):
+        trained = train_models(several, counts, progress.show_merges)
+    models = [one.model for one in trained]
+    assert all(isinstance(model, TokenizerModel) for model in models), "the unit was checked"
+    return cast("list[TokenizerModel]", models)
 
 
 def _name_sources(given: GivenCounts) -> str:

@@ -74,8 +74,10 @@ def _facts_of_estimate(estimate: Estimate) -> Iterator[tuple[str, str]]:
     yield "documents", f"{about}{estimate.documents:,}"
     yield "text", f"{about}{format_bytes(estimate.text_bytes)} ({sampled} sampled)"
     if estimate.distinct_pretokens is not None:
-        fit = f"{estimate.heaps_factor:.3g} × bytes^{estimate.heaps_exponent:.3f}"
-        yield "distinct pre-tokens", f"{about}{estimate.distinct_pretokens:,} (fit: {fit})"
+        fit = f"fit: {estimate.heaps_factor:.3g} × bytes^{estimate.heaps_exponent:.3f}"
+        if not estimate.heaps_factor:
+            about, fit = "", "of the given counts"
+        yield "distinct pre-tokens", f"{about}{estimate.distinct_pretokens:,} ({fit})"
     if estimate.tokens:
         share = estimate.text_bytes / estimate.tokens
         yield "tokens", f"about {estimate.tokens:,}, {share:.2f} bytes per token"

@@ -327,8 +327,11 @@ class BuildConfig(Section):
     def _training_problems(self) -> Iterator[Problem]:
         """Yield the keys of training that need counts of groups or documents which there are not.
 
-        Those of groups are `mixture`, `parity` and `min_sources`.
+        Those of groups are `mixture`, `parity` and `min_sources`. The groups of counts at
+        `counts.path` are checked when they are opened.
         """
+        if self.counts.path is not None:
+            return
         tokenizer, sources = self.tokenizer, [source.name for source in self.input]
         for key in ("mixture", "parity"):
             section = getattr(tokenizer, key)

@@ -447,19 +447,32 @@ class TokenizerConfig(Section):
             return
         if isinstance(self.vocab_size, tuple):
             yield Problem(
-                ("vocab_size",), expected="one number with superwords", found="several numbers"
+                ("vocab_size",),
+                expected="one number with superwords: each size has a first round and counts of "
+                "its own",
+                found="several numbers",
+                hint="Build each size in an output of its own, with counts.path for all of them.",
             )
             return
         if self.train_where == "worker":
             yield Problem(
-                ("train_where",), expected="launcher with superwords", found=self.train_where
+                ("train_where",),
+                expected="launcher with superwords: the text is counted again between two rounds",
+                found=self.train_where,
             )
         if self.base is not None:
             yield Problem(
-                ("base",), expected="null with superwords", found=describe_value(self.base)
+                ("base",),
+                expected="null with superwords: merges of a base may reach across the words that "
+                "they join, and change what it encodes",
+                found=describe_value(self.base),
             )
         if self.parity is not None:
-            yield Problem(("parity",), expected="null with superwords", found="parity")
+            yield Problem(
+                ("parity",),
+                expected="null with superwords: pieces are counted for all groups together",
+                found="parity",
+            )
         before = self.superwords.vocab_size_before
         least = BYTE_TOKENS + len(self.special_tokens)
         if before is not None and not least <= before <= self.vocab_size:

@@ -30,6 +30,7 @@ from pipelines.console.displays import (
     StageEnd,
 )
 from pipelines.console.engine_jobs import EngineJob
+from pipelines.console.notebook import NotebookBar, in_notebook
 from pipelines.console.tally import NOTHING, TALLY, Sums, collected
 
 __all__ = [
@@ -53,6 +54,7 @@ _FIRST_SECONDS = 2.0  # without a display of the command, shorter work shows not
 _RATE_SECONDS = 15.0  # period of the rate
 # A closed pipe or a full disk behind standard error or the log must not stop the work.
 _CLOSED: Final = (OSError, ValueError)
+_OF_A_NOTEBOOK: Final = "JPY_PARENT_PID"  # in the environment of a kernel and of its commands
 _LEAST_SECONDS: Final = 1.0  # no estimate of the time left before
 
 
@@ -302,6 +304,8 @@ def shown(
         yield
     except KeyboardInterrupt as error:
         error.args = (_shown.interruption(),)
+        if in_notebook():  # which does not show the text of this error
+            _shown.leave("stopped", error.args[0])
         raise
     finally:
         _shown.close()
@@ -459,12 +463,18 @@ def announce(mode: ProgressMode, first: str) -> None:
 
 
 def has_terminal() -> bool:
-    """Return True if standard error is a terminal that can draw a bar."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    """Return True if standard error is a terminal that can draw a bar.
+
+    The terminal that a notebook gives to the commands of its cells cannot move the cursor.
+    """
+    is_dumb = os.environ.get("TERM") == "dumb" or _OF_A_NOTEBOOK in os.environ
+    return sys.stderr.isatty() and not is_dumb
 
 
 def _displays_of(mode: ProgressMode, *, announced: bool = False) -> list[Display]:
     if mode == "auto":
+        if in_notebook():
+            return [NotebookBar()]
         mode = "bar" if has_terminal() else "plain"
     if mode == "bar":
         return [Bar(forced=not has_terminal())]

@@ -124,8 +124,9 @@ def _lacking(column: str) -> ConfigError:
         expected="counts of each source, which are kept apart in counts of several sources"
         if column == "groups"
         else "numbers of documents, which counts.document_frequency counts",
-        found=f"counts of an earlier version, without the column {column}",
-        hint="Count again: `beam-bpe count CONFIG --restart`.",
+        found=f"counts without the column {column}, such as those of an earlier version",
+        hint="Count again: `beam-bpe count CONFIG --restart`; those of counts.path with the "
+        "configuration of their own output.",
     )
 
 

@@ -220,11 +220,12 @@ def find_output(
             counts=None,
         )
     dataset = None
-    if (place / "tokens").find_bytes(MANIFEST) is not None:
+    if place.name == "tokens" or (place / "tokens").find_bytes(MANIFEST) is not None:
         dataset = TokenDataset.open(location, options)
+        place = dataset.output
     counts, lost_counts = None, None
     try:
-        counts = GivenCounts.find(location, options)
+        counts = GivenCounts.find(place.url, options)
     except InputError as error:
         lost_counts = f"{error.found} ({error.where})"
     model: Model | None = None

@@ -26,6 +26,7 @@ _SOURCE: Final = Column("source", "source", "text")
 def make_report(data: ReportData) -> str:
     """Return the report as a page of HTML that needs nothing else."""
     figures = {figure.name: figure for figure in _list_figures(data)}
+    names = [source.name for source in data.sources]
     return render_page(
         "report.html",
         scripts=_SCRIPTS if data.encoder is None else (*_SCRIPTS, *_ENCODER_SCRIPTS),
@@ -38,7 +39,10 @@ def make_report(data: ReportData) -> str:
         token_tables=[] if data.tokens is None else list(_tabulate_tokens(data)),
         samples={
             source: list(documents)
-            for source, documents in groupby(data.samples, lambda sample: sample.source)
+            for source, documents in groupby(
+                sorted(data.samples, key=lambda sample: names.index(sample.source)),
+                lambda sample: sample.source,
+            )
         },
         encoder_data=embed_json(data.encoder),
         encoder_text=_choose_text(data),
@@ -283,6 +287,9 @@ def _tabulate_sources(data: ReportData) -> Table:
             }
             for source in data.sources[:_SOURCES_SHOWN]
         ],
+        note=f"and {len(data.sources) - _SOURCES_SHOWN:,} more"
+        if len(data.sources) > _SOURCES_SHOWN
+        else None,
     )
 
 

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from bpe_core.token_colours import TOKEN_STYLE, token_spans_html
 from bpe_core.visible_text import visible
 
-__all__ = ["embed_json", "read_asset", "render_page"]
+__all__ = ["embed_json", "read_asset", "render_page", "render_part"]
 
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
@@ -49,6 +49,11 @@ def render_page(template: str, *, scripts: Sequence[str] = (), **values: object)
             **values,
         )
     )
+
+
+def render_part(template: str, **values: object) -> str:
+    """Return a part of a page, without its scripts and its style; see `render_page`."""
+    return _environment().get_template(template).render(**values)
 
 
 @cache

@@ -181,7 +181,8 @@ class Checks:
         """Return the number of documents of each value of `counts.group_by`; None if unknown."""
         config = self._config
         keeps = any(source.keep_columns for source in config.input)
-        if config.counts.group_by is None or config.tokenizer.path is not None or keeps:
+        given = config.tokenizer.path is not None or config.counts.path is not None
+        if config.counts.group_by is None or given or keeps:
             return None
         section = config.tokenizer.parity
         skipped = None if section is None else section.development

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import apache_beam as beam
 import grpc
+from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.job_server import JobServer
@@ -32,6 +34,7 @@ from pipelines.storage.locks import DetachedJob
 _SECONDS_TO_CONNECT: Final = 5.0
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _SAMPLING_MILLISECONDS: Final = 10
+_OWN_STEPS: Final = threading.local()
 
 
 @contextmanager
@@ -61,6 +64,7 @@ def pipeline(
     _end_stages_at_once()
     made = _pipeline_for(config, options)
     with (
+        _labels_kept(),
         _report_failed_job(made, config),
         our_errors(),
         FAILURE.watched() if spec.is_local else nullcontext(),
@@ -98,7 +102,7 @@ def submit(
     spec.detach(options)
     assert spec.job_of is not None, "check_detaches accepts no others"
     running = _pipeline_for(config, options)
-    with our_errors():
+    with our_errors(), _labels_kept():
         build(running)
         result = running.run()
         # Getting the job's name may need a request to the job server.
@@ -269,6 +273,32 @@ def _cancel_if_interrupted(pipeline: beam.Pipeline, spec: RunnerSpec) -> Iterato
             with suppress(Exception):  # the engine cannot be reached, or the job has ended
                 spec.cancel(result, pipeline.options)
         raise
+
+
+@contextmanager
+def _labels_kept() -> Iterator[None]:
+    """Keep the labels of the steps that this thread adds, also in a notebook.
+
+    There, Beam puts the number of the cell in front. For that it imports its interactive runner,
+    which fails with pandas 3.
+    """
+    _skip_labels_of_notebooks()
+    _OWN_STEPS.are_added = True
+    try:
+        yield
+    finally:
+        _OWN_STEPS.are_added = False
+
+
+@cache
+def _skip_labels_of_notebooks() -> None:
+    before = beam_pipeline.alter_label_if_ipython
+
+    def alter_label(transform: beam.PTransform, values: Any) -> None:
+        if not getattr(_OWN_STEPS, "are_added", False):
+            before(transform, values)
+
+    beam_pipeline.alter_label_if_ipython = alter_label
 
 
 @cache

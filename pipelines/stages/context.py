@@ -19,6 +19,7 @@ from pipelines.stages.output import Output
 from pipelines.stages.report import Report
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
+from pipelines.supervisor import deferred_interruption
 
 if TYPE_CHECKING:
     from pipelines.stages.pipelines import Pipelines
@@ -121,7 +122,7 @@ class BuildContext:
         in a command whose build is finished, in a plan, or with a wrong configuration.
         """
         progress.describe("starting Beam")
-        with importing():
+        with deferred_interruption(), importing():
             from pipelines.stages.pipelines import Pipelines
         return Pipelines(self.config.beam, self.beam_args, self.places, no_wait=self.no_wait)
 

@@ -18,15 +18,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from bpe_core.counts import PretokenCounts
-from bpe_core.errors import BpeError
+from bpe_core.count_groups import Group, GroupColumns
+from bpe_core.counts import PretokenCounts, sum_counts
+from bpe_core.errors import BpeError, TrainingError
 from bpe_core.memory import training_memory
+from bpe_core.parity import ParityRules
 from pipelines.batches import DocumentBatch
 from pipelines.config import BuildConfig
+from pipelines.counting.given import GivenCounts
 from pipelines.counting.jobs import CountRules
 from pipelines.counting.table import PretokenCounter
 from pipelines.counting.training import train_model
-from pipelines.counting.training_counts import TrainingCounts
+from pipelines.counting.training_counts import TrainingCounts, load_training_counts
 from pipelines.manifest.token_schema import schema
 from pipelines.probing.samples import FileSample
 from pipelines.stages.jobs import choose_id_type, is_grouped
@@ -41,6 +44,7 @@ from pipelines.writing.token_file import TokenFile
 _COUNTED_BYTES: Final = 64 << 20
 _TRAINED_BYTES: Final = 4 << 20
 _ENCODED_BYTES: Final = 4 << 20
+_GIVEN_ROWS: Final = 1 << 18  # most pre-tokens of given counts to train on
 _CHUNK_BYTES: Final = 128 << 10
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 _NO_LIMIT: Final = 1 << 40
@@ -137,6 +141,7 @@ def estimate_build(
     shards: int,
     workers: int | None,
     reading: float,
+    given: GivenCounts | None = None,
 ) -> Estimate:
     """Estimate a build.
 
@@ -148,6 +153,7 @@ def estimate_build(
         shards: Number of shards of the counts.
         workers: Number of workers, or None if the engine decides it.
         reading: Seconds that reading the samples took.
+        given: Finished counts to train from, instead of counting.
     """
     read = [file for file in plan.files if not file.unread and file.size]
     sampled = sum(sample.text_bytes for sample in samples)
@@ -167,21 +173,24 @@ def estimate_build(
     chunks = list(_interleave(samples))
     seconds, memory = {}, {}
     counted = None if model is not None else _count(config, chunks, selected)
-    count_files = 0
+    count_files, distinct = 0, None
     if counted is not None:
-        entries = counted.distinct
-        if is_grouped(config):
-            entries = round(entries * _count_groups(config, samples) / counted.sampled)
-        table = round(entries * (_TABLE_BYTES + counted.mean_bytes))
-        count_files = shards * _SHARD_BYTES + _stored_bytes(config, counted, entries)
-        seconds["count"] = read_text + selected * counted.seconds
-        memory["count"] = _STARTED_BYTES + _READING_BYTES + min(config.counts.memory, table)
+        distinct = counted.distinct if given is None else given.rows
+        if given is None:
+            entries = counted.distinct
+            if is_grouped(config):
+                entries = round(entries * _count_groups(config, samples) / counted.sampled)
+            table = round(entries * (_TABLE_BYTES + counted.mean_bytes))
+            count_files = shards * _SHARD_BYTES + _stored_bytes(config, counted, entries)
+            seconds["count"] = read_text + selected * counted.seconds
+            memory["count"] = _STARTED_BYTES + _READING_BYTES + min(config.counts.memory, table)
         started = time.perf_counter()
-        model = _train(config, counted.counts)
-        share = counted.distinct / max(len(counted.counts), 1)
+        selected_counts = _select_counts(config, samples, counted, given)
+        model = _train(config, selected_counts)
+        share = distinct / max(len(selected_counts.counts), 1)
         seconds["train"] = (time.perf_counter() - started) * max(1.0, share)
         memory["train"] = _STARTED_BYTES + training_memory(
-            counted.distinct, round(counted.distinct * counted.mean_bytes)
+            distinct, round(distinct * counted.mean_bytes)
         )
     encoded = None if model is None else _encode(config, model, chunks)
     if encoded is not None:
@@ -192,9 +201,9 @@ def estimate_build(
         text_bytes=round(text),
         exact=exact,
         sampled_bytes=sampled,
-        distinct_pretokens=None if counted is None else counted.distinct,
-        heaps_factor=0.0 if counted is None else counted.factor,
-        heaps_exponent=0.0 if counted is None else counted.exponent,
+        distinct_pretokens=distinct,
+        heaps_factor=0.0 if counted is None or given is not None else counted.factor,
+        heaps_exponent=0.0 if counted is None or given is not None else counted.exponent,
         tokens=None if encoded is None else round(selected * encoded.tokens),
         token_file_bytes=None if encoded is None else round(selected * encoded.stored),
         count_file_bytes=count_files,
@@ -406,12 +415,86 @@ class _Encoded:
     seconds: float
 
 
-def _train(config: BuildConfig, counts: PretokenCounts) -> Model | None:
+def _select_counts(
+    config: BuildConfig,
+    samples: Sequence[FileSample],
+    counted: _Counted,
+    given: GivenCounts | None,
+) -> TrainingCounts:
+    """Return what to train on: given counts if they are small, or some of the samples.
+
+    Counts of samples are mixed, or kept apart for parity, by the rules of the configuration.
+    """
+    tokenizer = config.tokenizer
+    if given is not None and given.rows <= _GIVEN_ROWS:
+        return load_training_counts(given, tokenizer)
+    section = tokenizer.mixture or tokenizer.parity
+    if section is None or (tokenizer.parity is not None and tokenizer.parity.development):
+        return TrainingCounts(counts=counted.counts)
+    counts = _count_by_name(config, samples, section.by)
+    names = sorted({group.source for group in counts.groups})
+    try:
+        if tokenizer.mixture is not None:
+            shares = tokenizer.mixture.shares
+            if shares is not None:  # some may be of values that the samples lack
+                shares = {name: shares.get(name, 0) for name in names}
+            return TrainingCounts(
+                counts=counts.mix(shares, temperature=tokenizer.mixture.temperature)
+            )
+    except TrainingError:  # such as no sampled value with a share
+        return TrainingCounts(counts=counted.counts)
+    assert tokenizer.parity is not None
+    ratios = tokenizer.parity.ratios
+    rules = ParityRules(
+        ratios=None if ratios is None else {name: ratios[name] for name in names if name in ratios},
+        global_merges=tokenizer.parity.global_merges,
+        window_size=tokenizer.parity.window_size,
+        alpha=tokenizer.parity.alpha,
+    )
+    return TrainingCounts(counts=counts, parity=rules)
+
+
+def _count_by_name(config: BuildConfig, samples: Sequence[FileSample], by: str) -> PretokenCounts:
+    """Count some of the samples, kept apart by the names of a mixture: sources, or values."""
+    every = max(1, sum(sample.text_bytes for sample in samples) // _TRAINED_BYTES)
+    chunks = [
+        (config.input[sample.file.source].name or "", chunk)
+        for sample in samples
+        for batch in sample.batches
+        for chunk in _cut(batch)
+    ][::every]
+    counters: dict[str, PretokenCounter] = {}
+    try:
+        for source, chunk in chunks:
+            names = np.array([source] * len(chunk), object)
+            if by != "source":
+                known = [] if chunk.kept is None else chunk.kept[0].to_pylist()
+                names = np.array([value or "" for value in known or [None] * len(chunk)], object)
+            for name in dict.fromkeys(names.tolist()):
+                if name not in counters:
+                    counters[name] = PretokenCounter(_count_rules(config))
+                counters[name].add(chunk.select(names == name))
+        parts = [_as_group(name, counter.counts()) for name, counter in counters.items()]
+    finally:
+        for counter in counters.values():
+            counter.close()
+    return sum_counts([part for part in parts if len(part)] or parts)
+
+
+def _as_group(name: str, counts: PretokenCounts) -> PretokenCounts:
+    """Return counts as those of a single group."""
+    keys, offsets, numbers = counts.columns()
+    size = len(numbers)
+    columns = GroupColumns(np.arange(size + 1), np.zeros(size, np.int32), numbers)
+    groups = [Group(name)] if size else []
+    return PretokenCounts.from_group_columns(keys, offsets, groups, columns, counts.metadata)
+
+
+def _train(config: BuildConfig, counts: TrainingCounts) -> Model | None:
     """Train a tokenizer on the samples; None if they are not enough."""
     try:
         return train_model(
-            config.tokenizer.with_vocab_size(config.encoded_vocab_size),
-            TrainingCounts(counts=counts),
+            config.tokenizer.with_vocab_size(config.encoded_vocab_size), counts
         ).model
     except BpeError:
         return None

@@ -78,7 +78,7 @@ def plan_build(
         files=files,
         tasks=tasks,
         finished_tasks=finished,
-        shards=inputs.shards if config.tokenizer.path is None else 0,
+        shards=inputs.shards if _counts(config) else 0,
         token_files=tuple(token_files),
         id_type=_plan_id_type(config, encoder),
         splitting="by its vocabulary" if pattern is None else _TIERS[pattern.tier],
@@ -215,6 +215,11 @@ def _find_pattern(config: BuildConfig, encoder: Model | Outline | None) -> Patte
     if isinstance(encoder, TokenizerModel) and encoder.characters is not None:
         return None
     return None if encoder.pattern is None else resolve_pattern(encoder.pattern)
+
+
+def _counts(config: BuildConfig) -> bool:
+    """Return True if a build counts its input."""
+    return config.tokenizer.path is None and config.counts.path is None
 
 
 def _plan_id_type(config: BuildConfig, encoder: Model | Outline | None) -> str:

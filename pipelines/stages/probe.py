@@ -13,6 +13,8 @@ from pipelines.config import BuildConfig
 from pipelines.console import progress
 from pipelines.console.displays import format_seconds
 from pipelines.console.units import format_bytes
+from pipelines.counting.given import GivenCounts
+from pipelines.counting.training_counts import check_groups
 from pipelines.errors import PipelineError
 from pipelines.manifest.stage import COUNT, ENCODE, TRAIN
 from pipelines.manifest.stage_records import load_manifest
@@ -79,6 +81,15 @@ def probe_input(
     specials = config.tokenizer.special_tokens if model is None else specials_in_text(model)
     checks = Checks(config, samples, tuple(specials))
     problem = checks.find_problem()
+    given = None
+    if config.counts.path is not None and model is None:
+        try:
+            given = GivenCounts.of_build(config, inputs.output)
+            assert given.manifest is not None, "`of_build` refuses others"
+            sizes = given.manifest.group_bytes
+            check_groups(config.tokenizer, sizes, given.directory.url)
+        except PipelineError as error:
+            problem = problem or error
     if problem is not None:
         return Probe(problem=problem)
     estimate = estimate_build(
@@ -89,6 +100,7 @@ def probe_input(
         shards=inputs.shards,
         workers=workers,
         reading=reading,
+        given=given,
     )
     limits = tuple(_warn_of_limits(config, estimate, inputs.output))
     return Probe(warnings=(*checks.warnings(), *limits), limits=limits, estimate=estimate)

@@ -28,6 +28,7 @@ def write_report_page(context: BuildContext) -> None:
             page = make_report(collect(root.url, root.storage_options))
             root.write_bytes(REPORT, page.encode())
         except Exception as error:  # the build is finished, whatever it is
-            report.add_warnings([f"the report page ({REPORT}) was not written: {error}"])
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            report.add_warnings([f"the report page ({REPORT}) was not written: {reason}"])
             return
     report.add_page(root.path(REPORT))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from bpe_core.short_repr import format_fields, short_repr
 from pipelines.console.engine_jobs import EngineJob
+from pipelines.console.units import format_bytes
 from pipelines.errors import OutputError, PipelineError
 from pipelines.manifest.names import BASE
 from pipelines.stages.estimates import Estimate
@@ -223,6 +224,51 @@ class BuildSummary:
     def __repr__(self) -> str:
         names = ("output", "documents", "rejects", "vocab_size", "tokens", "seconds")
         return format_fields("BuildSummary", {name: getattr(self, name) for name in names})
+
+    def _repr_html_(self) -> str:
+        from pipelines.pages.summary import make_summary
+
+        jobs = {
+            f"{stage.job.engine} job of {stage.name}": stage.job.url
+            for stage in self.stages
+            if stage.job is not None
+        }
+        submitted = self.submitted
+        if submitted is not None:
+            jobs["submitted"] = submitted.url or submitted.name
+        return make_summary(
+            title=self.output,
+            numbers=dict(self._list_numbers()),
+            times=[
+                {
+                    "stage": stage.name,
+                    "seconds": stage.seconds or None,
+                    "megabytes_per_second": stage.megabytes_per_second,
+                    "state": stage.state,
+                }
+                for stage in self.stages
+            ],
+            places={**self.outputs, **jobs},
+            warnings=self.warnings,
+        )
+
+    def _list_numbers(self) -> Iterator[tuple[str, str]]:
+        """Yield the most important numbers by label, as the head of the report page has them."""
+        for label, number in (
+            ("documents", self.documents),
+            ("rejects", self.rejects),
+            ("tokens", self.tokens),
+            ("distinct pre-tokens", self.distinct_pretokens),
+            ("ids", self.vocab_size),
+        ):
+            if number is not None:
+                yield label, f"{number:,}"
+            if label == "documents" and self.bytes is not None:
+                yield "text", format_bytes(self.bytes)
+            if label == "tokens" and self.bytes_per_token is not None:
+                yield "bytes per token", f"{self.bytes_per_token:.2f}"
+        if self.seconds is not None:
+            yield "seconds", f"{self.seconds:,.1f}"
 
     @property
     def tokenizer(self) -> str | None:

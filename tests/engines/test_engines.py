@@ -33,7 +33,7 @@ from engine_support import (
     worker_pool,
 )
 
-PROGRESS = r"^(?:\[|reading |estimate|job: Flink [0-9a-f]{32}: http).*\n"
+PROGRESS = r"^(?:\[|reading |estimate|job: ).*\n"
 EMBED = ("beam.runner=PortableRunner", "--", "--job_endpoint=embed")
 
 

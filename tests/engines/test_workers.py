@@ -66,7 +66,7 @@ def engine(request: pytest.FixtureRequest) -> list[str]:
 
 def message_of(done: subprocess.CompletedProcess[str]) -> str:
     """What a command says but for its progress: one error of ours, and nothing else."""
-    said = re.sub(r"^(?:\[|reading |estimate).*\n", "", done.stderr, flags=re.MULTILINE)
+    said = re.sub(r"^(?:\[|reading |estimate|job: ).*\n", "", done.stderr, flags=re.MULTILINE)
     labels = "expected|found|where|what to do"
     assert re.fullmatch(rf"error: .+\n(?:  (?:{labels}): .+\n)+", said), said
     return said

@@ -12,6 +12,7 @@ import pytest
 from build_support import PACKAGES, ROOT
 
 import pipelines
+from bpe_core import errors as core_errors
 from bpe_core.errors import FormatError
 from bpe_core.formats import FORMATS, WRITTEN_FORMATS
 from pipelines import errors, supervisor
@@ -114,10 +115,21 @@ def test_the_documentation_says_what_to_do_after_every_exit_code() -> None:
 
 def test_the_documentation_has_the_exit_code_of_every_error() -> None:
     text = (ROOT / "docs" / "errors.md").read_text("utf-8")
-    documented = dict(re.findall(r"^\| `(\w+Error)` \| (\d+) \|$", text, re.MULTILINE))
-    classes = (errors.PipelineError, *errors.PipelineError.__subclasses__())
-    own = {error.__name__: str(error.exit_code) for error in classes[1:]}
+    documented = dict(re.findall(r"^\| `(\w+Error)` \| (\d+) \| ", text, re.MULTILINE))
+    own = {
+        name: str(value.exit_code)
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.PipelineError)
+    }
+    del own["PipelineError"]
     assert documented == own
+
+
+def test_the_documentation_has_a_remedy_for_every_error_of_the_core() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+Error)`[^|]* \| \D[^|]* \| [^|]+ \|$", text, re.MULTILINE)
+    own = {name for name, value in vars(core_errors).items() if isinstance(value, type)}
+    assert {*rows, "BpeError"} == own
 
 
 def test_formats_of_tokenizers_are_those_of_the_core() -> None:

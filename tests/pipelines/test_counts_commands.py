@@ -452,3 +452,29 @@ def test_analyses_of_an_output_use_the_counts_that_it_was_trained_from(
 def find_newest(output: Path) -> int:
     """Return the id of the newest token of an output."""
     return max(BPETokenizer.load(output).vocab)
+
+
+@pytest.mark.slow
+def test_a_mixture_of_given_counts_has_their_groups(corpora: Path, tmp_path: Path) -> None:
+    """The input, one source without groups, is only encoded."""
+    shutil.copytree(corpora / "data", tmp_path / "data")
+    groups = {
+        (text, Group(source)): (n, n)
+        for source, words in (("web", b" the| of| and"), ("code", b"def| return|self"))
+        for n, text in enumerate(words.split(b"|"), 20)
+    }
+    counts = counts_of(groups)
+    counts.metadata["special_tokens"] = '["<|endoftext|>"]'
+    counts.save(tmp_path / "counts.parquet")
+    run("merge", tmp_path / "counts.parquet", "-o", tmp_path / "given")
+    mixture = {"web": 0, "code": 1}
+    config = train_config(tmp_path, "out", "given", mixture=mixture, min_documents=21)
+    done = beam_bpe("train", config)
+    assert done.returncode == 0, done.stderr
+    tokens = BPETokenizer.load(tmp_path / "out").vocab.values()
+    assert b" return" in tokens
+    assert not {b" the", b"def"} & set(tokens)
+    wrong = train_config(tmp_path, "wrong", "given", mixture={"web": 1, "cod": 1})
+    for command in ("plan", "train"):
+        refused = beam_bpe(command, wrong)
+        assert (refused.returncode, "did you mean 'code'?" in refused.stderr) == (2, True)

@@ -79,6 +79,6 @@ def flink_server() -> Iterator[FlinkServer]:
     with ThreadingHTTPServer(("localhost", 0), Handler) as server:
         server.daemon_threads = True
         served.port = server.server_port
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield served
         server.shutdown()

@@ -128,9 +128,9 @@ class PyPretokenTable {
     {
       py::gil_scoped_release release;
       const PretokenTable& table = tables_.tables().front();
-      const std::vector<uint32_t> order = std::move(table.sorted_shards(1).front());
-      for (uint32_t entry : order) {
-        const PretokenTable::Row row = table.row(entry);
+      ShortKey buffer;
+      for (const PretokenTable::SortedEntry& entry : table.sorted(table.shards(1).front())) {
+        const PretokenTable::Row row = table.row(entry, buffer);
         rows.keys.insert(rows.keys.end(), row.key, row.key + row.length);
         rows.offsets.push_back(static_cast<int64_t>(rows.keys.size()));
         rows.counts.push_back(row.count);

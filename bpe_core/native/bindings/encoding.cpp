@@ -386,11 +386,15 @@ void undo_merges_in(const py::array_t<uint32_t, py::array::c_style>& left,
                     const py::array_t<uint32_t, py::array::c_style>& right,
                     const py::array_t<uint32_t, py::array::c_style>& result,
                     py::array_t<int64_t, py::array::c_style>& occurrences,
-                    py::array_t<int64_t, py::array::c_style>& alone) {
+                    py::array_t<int64_t, py::array::c_style>& alone,
+                    py::array_t<int64_t, py::array::c_style>& sums) {
   const std::vector<MergeRule> rules = rules_from_columns(left, right, result);
   if (occurrences.ndim() != 2 || alone.ndim() != 2 || alone.size() != occurrences.size() ||
       alone.shape(1) != occurrences.shape(1)) {
     throw std::invalid_argument("occurrences and alone must have the same two dimensions");
+  }
+  if (sums.ndim() != 2 || sums.shape(0) != 3 || sums.shape(1) != alone.shape(1)) {
+    throw std::invalid_argument("there must be three sums of each group");
   }
   const py::ssize_t num_tokens = occurrences.shape(0);
   for (const MergeRule& rule : rules) {
@@ -398,11 +402,12 @@ void undo_merges_in(const py::array_t<uint32_t, py::array::c_style>& left,
       throw std::invalid_argument("a merge has a token that is not counted");
     }
   }
-  int64_t* const counts = occurrences.mutable_data();
-  int64_t* const alone_counts = alone.mutable_data();
   const auto num_groups = static_cast<size_t>(occurrences.shape(1));
+  int64_t* const tokens = sums.mutable_data();
+  const ChangingUse use = {num_groups, occurrences.mutable_data(), alone.mutable_data(),
+                           tokens,     tokens + num_groups,        tokens + 2 * num_groups};
   py::gil_scoped_release release;
-  undo_merges(rules, num_groups, counts, alone_counts);
+  undo_merges(rules, use);
 }
 
 py::tuple last_joins_of(const py::buffer& tokens, const Int64Array& offsets) {
@@ -501,7 +506,7 @@ void bind_encoding(py::module_& m) {
            "num_threads"_a = 1);
 
   m.def("undo_merges", &undo_merges_in, "left"_a, "right"_a, "result"_a,
-        "occurrences"_a.noconvert(), "alone"_a.noconvert());
+        "occurrences"_a.noconvert(), "alone"_a.noconvert(), "sums"_a.noconvert());
 
   m.def("last_joins", &last_joins_of, "data"_a, "offsets"_a);
   py::class_<LongestMatcher>(m, "LongestMatcher")

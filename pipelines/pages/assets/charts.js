@@ -19,7 +19,7 @@
   // Colours of names, in the order of the data; one name has the same colour in every chart.
   const sources = data.source_names ?? [];
   const colourOf = (name) => (name === OTHERS ? REST : COLOURS[Math.max(sources.indexOf(name), 0) % COLOURS.length]);
-  const colours = (names, range) => ({ domain: names, range: range ?? names.map(colourOf), legend: names.length > 1 });
+  const colours = (names, range) => ({ domain: names, range: range ?? names.map(colourOf), legend: names.length > 1, tickFormat: (name) => short(String(name), 28) });
   const labels = (rows, key) => Math.min(170, 16 + 6.6 * Math.max(4, ...distinct(rows, key).map((name) => short(String(name)).length)));
   const tip = { fontSize: 12, pointerSize: 8, textPadding: 7 };
 

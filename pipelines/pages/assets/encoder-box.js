@@ -3,8 +3,9 @@
 "use strict";
 
 (() => {
-  const MOST_TOKENS = 3000; // shown
-  const MOST_IDS = 20_000; // shown
+  const TOKENS_DRAWN = 400; // at a time
+  const MARGIN = 200; // pixels below the visible tokens that are drawn too
+  const MOST_IDS = 2000; // shown; all are copied
   const MOST_LEVELS = 24; // of a merge tree
   const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]/u;
 
@@ -40,6 +41,8 @@
     }).flat();
   }
 
+  const listIds = (tokens) => tokens.map(({ id }) => id).join(" ");
+
   function showTree(node, level = 1) {
     const chip = make("code", { class: "chip" }, ...showToken(node));
     const facts = node.rank === undefined ? `id ${node.id}` : `id ${node.id}, merge ${node.rank}`;
@@ -66,6 +69,7 @@
       role: "group",
       "aria-label": "Tokens; arrow keys go from one to the next",
     });
+    const view = make("div", { class: "encoder-tokens" }, tokens);
     const rest = make("p", { class: "soft" });
     const tree = make("ul", { class: "merge-tree" });
     const ids = make("textarea", { id: "encoder-ids", rows: "2", readonly: "" });
@@ -74,7 +78,7 @@
       make("label", { for: "encoder-text" }, "Text"),
       input,
       facts,
-      make("div", { class: "encoder-tokens" }, tokens),
+      view,
       rest,
       make("div", { class: "encoder-tree" }, make("h3", {}, "Merges of a token"), tree),
       make("label", { for: "encoder-ids" }, "Ids"),
@@ -89,37 +93,52 @@
       tree.replaceChildren(showTree(beamBpe.tree(Number(span.dataset.id))));
     };
 
+    let found = [];
+
+    // Draws tokens until they reach below what is visible: thousands would slow down typing.
+    const draw = () => {
+      let begin = tokens.childElementCount;
+      while (begin < found.length && view.scrollTop + view.clientHeight + MARGIN > tokens.offsetHeight) {
+        const next = found.slice(begin, begin + TOKENS_DRAWN).map((token) => {
+          const title = `id ${token.id}, bytes ${token.bytes}`;
+          const span = make("span", { title, role: "button", tabindex: "-1" }, ...showToken(token));
+          span.dataset.id = token.id;
+          return span;
+        });
+        tokens.append(...next);
+        begin += next.length;
+      }
+      const hidden = found.length - begin;
+      rest.textContent = hidden > 0 ? `Scroll to see ${count(hidden, "more token")}.` : "";
+    };
+
     const update = () => {
-      let found;
       try {
         found = beamBpe.tokens(input.value);
       } catch (error) {
+        found = [];
+        for (const shown of [tokens, rest, tree]) shown.replaceChildren();
+        ids.value = "";
         facts.textContent = error.message;
-        tokens.replaceChildren();
         return;
       }
       const size = new TextEncoder().encode(input.value).length;
       const rate = found.length > 0 ? `, ${(size / found.length).toFixed(2)} bytes per token` : "";
       facts.textContent = `${count(found.length, "token")}, ${count(size, "byte")}${rate}`;
-      const spans = found.slice(0, MOST_TOKENS).map((token) => {
-        const title = `id ${token.id}, bytes ${token.bytes}`;
-        const span = make("span", { title, role: "button", tabindex: "-1" }, ...showToken(token));
-        span.dataset.id = token.id;
-        return span;
-      });
-      tokens.replaceChildren(...spans);
-      const hidden = found.length - spans.length;
-      rest.textContent = hidden > 0 ? `… ${count(hidden, "more token")}` : "";
-      ids.value = found.slice(0, MOST_IDS).map(({ id }) => id).join(" ");
+      tokens.replaceChildren();
+      draw();
+      ids.value = listIds(found.slice(0, MOST_IDS)) + (found.length > MOST_IDS ? " …" : "");
       tree.replaceChildren();
-      const longest = Math.max(...found.slice(0, MOST_TOKENS).map(({ bytes }) => bytes.length));
-      show(spans.find((_, i) => found[i].bytes.length === longest));
+      const spans = [...tokens.children];
+      const sizeOf = (i) => found[i].bytes.length;
+      show(spans[spans.reduce((longest, _, i) => (sizeOf(i) > sizeOf(longest) ? i : longest), 0)]);
     };
 
     const spanOf = (event) => event.target.closest(".bpe-tokens > span");
     tokens.addEventListener("pointerover", (event) => show(spanOf(event)));
     tokens.addEventListener("focusin", (event) => show(spanOf(event)));
     tokens.addEventListener("keydown", (event) => {
+      draw();
       const all = [...tokens.children];
       const at = all.indexOf(spanOf(event));
       const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1 }[event.key];
@@ -129,12 +148,14 @@
     });
     copy.addEventListener("click", async () => {
       try {
-        await navigator.clipboard.writeText(beamBpe.encode(input.value).join(" "));
+        await navigator.clipboard.writeText(listIds(found));
         copy.textContent = "Copied";
       } catch {
+        ids.value = listIds(found);
         ids.select(); // Without permission, the reader copies them.
       }
     });
+    view.addEventListener("scroll", draw);
     let isWaiting = false;
     input.addEventListener("input", () => {
       copy.textContent = "Copy the ids";

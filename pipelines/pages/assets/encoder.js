@@ -4,7 +4,8 @@
 
 (() => {
   const FAR = 64; // characters read in vain, from which on a search notes where it was
-  const MOST_CACHED = 50_000; // pre-tokens
+  const MOST_CACHED = 50_000; // pieces of pre-tokens
+  const LONGEST_CACHED = 200; // bytes
 
   // ---- Data
 
@@ -216,6 +217,7 @@
       this.unknownRow = this.rowOfId.get(data.unknown) ?? this.ids.length;
       this.wholeTokens = data.wholeTokens ? this.findWholeTokens() : null;
       this.characters = data.characters === null ? null : this.findCharacters(data.characters);
+      this.joins = this.findJoins(data.characters);
       this.cache = new Map();
     }
 
@@ -240,6 +242,7 @@
 
     readBytes(bytes, lengths) {
       this.given = new Map();
+      this.keys = [];
       let at = 0;
       let next = 0;
       this.madeBy.forEach((rank, row) => {
@@ -247,15 +250,15 @@
       });
     }
 
+    // The bytes of a token as characters U+0000 to U+00FF.
+    keyOfRow(row) {
+      const rank = this.madeBy[row];
+      if (rank < 0) return keyOf(this.given.get(row));
+      return (this.keys[row] ??= this.keyOfRow(this.left[rank]) + this.keyOfRow(this.right[rank]));
+    }
+
     bytesOfRow(row) {
-      const found = [];
-      for (const stack = [row]; stack.length > 0; ) {
-        const top = stack.pop();
-        const rank = this.madeBy[top];
-        if (rank < 0) found.push(...this.given.get(top));
-        else stack.push(this.right[rank], this.left[rank]);
-      }
-      return Uint8Array.from(found);
+      return Uint8Array.from(this.keyOfRow(row), (character) => character.charCodeAt(0));
     }
 
     bytesOf(id) {
@@ -265,30 +268,73 @@
     }
 
     findWholeTokens() {
-      return new Map(this.ids.map((_, row) => [keyOf(this.bytesOfRow(row)), row]));
+      return new Map(this.ids.map((_, row) => [this.keyOfRow(row), row]));
     }
 
     findCharacters({ rows, fuse }) {
-      const decoder = new TextDecoder();
       const all = addUp(decodeNumbers(rows)).map((row) => [decoder.decode(this.bytesOfRow(row)), row]);
       return { rowOf: new Map(all), fuse };
     }
 
-    // The tokens of a pre-token: ids, and the number of bytes of each.
-    encode(bytes) {
+    // The pairs of bytes that a merge joins; null if unknown ids can be joined too.
+    findJoins(characters) {
+      const hasUnknown =
+        characters === null ? this.byteRows.some((row) => row < 0) : this.byteRows.length === 0;
+      if (hasUnknown && (characters?.fuse || this.unknownRow < this.ids.length)) return null;
+      const joins = new Uint8Array(1 << 16);
+      this.left.forEach((left, rank) => {
+        const before = this.leafOf(left, this.right).at(-1);
+        joins[(before << 8) | this.leafOf(this.right[rank], this.left)[0]] = 1;
+      });
+      return joins;
+    }
+
+    // The bytes at one end of a token, which no merge makes.
+    leafOf(row, sides) {
+      while (this.madeBy[row] >= 0) row = sides[this.madeBy[row]];
+      return this.given.get(row);
+    }
+
+    // Calls visit({ ids, sizes }, piece) for the pieces of a pre-token: its ids, the number of bytes
+    // of each, and the bytes.
+    encode(bytes, visit) {
+      const whole = this.wholeTokens?.get(keyOf(bytes));
+      if (whole !== undefined) {
+        visit({ ids: [this.ids[whole]], sizes: [bytes.length] }, bytes);
+        return;
+      }
+      let begin = 0;
+      for (let end = 1; end <= bytes.length; end++) {
+        if (end < bytes.length && !this.maySplit(bytes[end - 1], bytes[end])) continue;
+        const piece = bytes.subarray(begin, end);
+        visit(this.encodePiece(piece), piece);
+        begin = end;
+      }
+    }
+
+    // No merge reaches across a pair of bytes that none joins. A text of one pre-token is cut here,
+    // so that a key stroke costs little in a long one.
+    maySplit(before, after) {
+      if (this.joins === null || this.joins[(before << 8) | after] === 1) return false;
+      return this.characters === null || (after & 0xc0) !== 0x80;
+    }
+
+    encodePiece(bytes) {
+      if (bytes.length > LONGEST_CACHED) return this.mergePiece(bytes);
       const key = keyOf(bytes);
       let tokens = this.cache.get(key);
       if (tokens === undefined) {
-        const whole = this.wholeTokens?.get(key);
-        const symbols = this.characters === null ? this.bytesAsRows(bytes) : this.charactersAsRows(bytes);
-        const { rows, sizes } =
-          whole === undefined ? this.merge(symbols) : { rows: [whole], sizes: [bytes.length] };
-        const ids = rows.map((row) => (row < this.ids.length ? this.ids[row] : this.unknown));
-        tokens = { ids, sizes };
+        tokens = this.mergePiece(bytes);
         if (this.cache.size >= MOST_CACHED) this.cache.clear();
         this.cache.set(key, tokens);
       }
       return tokens;
+    }
+
+    mergePiece(bytes) {
+      const symbols = this.characters === null ? this.bytesAsRows(bytes) : this.charactersAsRows(bytes);
+      const { rows, sizes } = this.merge(symbols);
+      return { ids: rows.map((row) => (row < this.ids.length ? this.ids[row] : this.unknown)), sizes };
     }
 
     bytesAsRows(bytes) {
@@ -302,7 +348,7 @@
       const rows = [];
       const sizes = [];
       const encoder = new TextEncoder();
-      for (const character of new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)) {
+      for (const character of decoder.decode(bytes)) {
         const row = rowOf.get(character);
         const own = encoder.encode(character);
         if (row !== undefined) {
@@ -380,15 +426,19 @@
     return key;
   }
 
+  const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
+
   function hex(bytes) {
-    return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    return Array.from(bytes, (byte) => HEX[byte]).join(" ");
   }
+
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
   // The bytes of a token in hex, and its text, or null for parts of characters.
   function show(bytes) {
     let text = null;
     try {
-      text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+      text = decoder.decode(bytes);
     } catch {
       // Not UTF-8.
     }
@@ -512,10 +562,12 @@
 
     isDropped(pretoken) {
       if (this.whiteSpace === null) return false;
-      return Array.from(new TextDecoder().decode(pretoken)).every(this.whiteSpace);
+      const { text } = show(pretoken);
+      return text !== null && Array.from(text).every(this.whiteSpace);
     }
 
-    // Calls visit({ ids, sizes }, bytes) for each pre-token and each special token.
+    // Calls visit({ ids, sizes }, bytes) for the pieces of each pre-token and each special token:
+    // ids, and the number of bytes of each. White space that is left out has none.
     walk(text, visit) {
       const encoder = new TextEncoder();
       for (const part of this.parts(text.toWellFormed())) {
@@ -527,7 +579,8 @@
         let begin = 0;
         for (const end of this.split(bytes)) {
           const pretoken = bytes.subarray(begin, end);
-          if (!this.isDropped(pretoken)) visit(this.vocabulary.encode(pretoken), pretoken);
+          if (this.isDropped(pretoken)) visit({ ids: [], sizes: [] }, pretoken);
+          else this.vocabulary.encode(pretoken, visit);
           begin = end;
         }
       }
@@ -542,25 +595,32 @@
     }
 
     // The tokens of a text. `start` and `end` are places in the text after normalization, in UTF-16
-    // units, of the characters that a token has at least a part of.
+    // units, of the characters that a token has at least a part of; `byteStart` and `byteEnd` are
+    // those of its bytes in UTF-8.
     tokens(text) {
       const found = [];
+      let place = 0; // in bytes
       let units = 0; // of the characters that have begun
       let width = 0; // of the last one
+      const advance = (bytes) => {
+        place += bytes.length;
+        for (const byte of bytes) {
+          if ((byte & 0xc0) === 0x80) continue;
+          width = byte >= 0xf0 ? 2 : 1;
+          units += width;
+        }
+      };
       this.walk(text, ({ ids, sizes }, bytes) => {
         let at = 0;
         ids.forEach((id, i) => {
-          const size = sizes[i];
-          const part = bytes.subarray(at, at + size);
+          const part = bytes.subarray(at, at + sizes[i]);
           const start = units - (part.length > 0 && (part[0] & 0xc0) === 0x80 ? width : 0);
-          for (const byte of part) {
-            if ((byte & 0xc0) === 0x80) continue;
-            width = byte >= 0xf0 ? 2 : 1;
-            units += width;
-          }
-          found.push({ id, ...show(part), start, end: units });
-          at += size;
+          const byteStart = place;
+          advance(part);
+          found.push({ id, ...show(part), start, end: units, byteStart, byteEnd: place });
+          at += sizes[i];
         });
+        advance(bytes.subarray(at));
       });
       return found;
     }

@@ -12,7 +12,7 @@ import pytest
 from build_support import checksums, some_text, write_corpus
 from build_support import command as beam_bpe
 
-from bpe_core import PretokenCounts, train_from_counts
+from bpe_core import BPETokenizer, PretokenCounts, UseCounter, train_from_counts
 from bpe_core.count_groups import Group, GroupColumns
 from pipelines.analysis.sizes import measure_sizes
 
@@ -69,6 +69,20 @@ def test_predicted_tokens_are_the_encoded_ones(built: Path) -> None:
         assert use["bytes"] == totals["bytes"]
         report = json.loads(beam_bpe("report", place, "--json").stdout)
         assert use["used_ids"] == report["vocabulary"]["used"] - 1
+
+
+@pytest.mark.slow
+def test_sizes_with_required_tokens_are_those_of_builds(tmp_path: Path) -> None:
+    config = write_config(tmp_path, required_tokens=[" zebra"], vocab_size=[270, 290])
+    assert beam_bpe("build", config, "-q").returncode == 0
+    output = tmp_path / "out"
+    small, large = sizes_of(output, "270,290")
+    manifest = json.loads((output / "tokens/manifest.json").read_text())
+    assert large["total"]["tokens"] == manifest["totals"]["tokens"] - DOCUMENTS
+    counts = PretokenCounts.load(output / "counts")
+    tokenizer = BPETokenizer.load(output / "tokenizer/sizes/270")
+    assert small["total"]["tokens"] == UseCounter(tokenizer).count(counts).tokens
+    assert sizes_of(config, "270,290") == [small, large]
 
 
 @pytest.mark.slow

@@ -201,7 +201,7 @@ def test_json_has_one_object_a_line(lines: Lines) -> None:
     assert last == {
         "event": "progress", "stage": "count", "number": 1, "of": 1, "work": "counting",
         "fraction": 0.25, "done": 1, "total": 4, "bytes": 2000, "documents": 3, "rejects": 0,
-        "tokens": 0, "newest_token": None,
+        "tokens": 0, "newest_token": None, "job": None,
     }  # fmt: skip
     assert end == {
         "event": "stage", "stage": "count", "number": 1, "of": 1, "state": "done", "seconds": 2.0,

@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 TEXTS_OF_EACH = 10_000 if PROFILE == "nightly" else 150
 SHARED = Path(__file__).parents[3].parent / "shared" / "data" / "vocab"
 TEXT = (Path(__file__).parents[3] / "examples" / "data" / "kjv-00.txt").read_text("utf-8")[:60_000]
+SCRIPTS = ["encoder.js", "encoder-box.js"]
 SPECIALS = ["<|end|>", "<|end|><|end|>", "<think>"]
 RANGES = [(0x20, 0x7F), (0x80, 0x800), (0x800, 0xD800), (0xE000, 0x10000), (0x10000, 0x110000)]
 MORE_TEXT = "cafe\u0301 \u212b Ångström ﬁ “a” ‘b’ 世界 12345 don't DON'T мир  \n\n\t x = 0;\r\n"
@@ -110,7 +111,12 @@ MODELS = {
 def random_texts(model: TokenizerModel, n: int) -> list[str]:
     rng = random.Random(n)
     tokens = [token.decode("utf-8", "ignore") for _, token in model.tokens]
-    pieces = [*FRAGMENTS, *MORE_TEXT.split(" "), *SPECIALS, *["aaaa", "ab1", "𑗉̇"]]
+    pieces = [
+        *FRAGMENTS,
+        *MORE_TEXT.split(" "),
+        *SPECIALS,
+        *["aaaa", "ab1", "𑗉̇", "\ufeff", "\ud800"],
+    ]
     texts = []
     for _ in range(n):
         drawn = [
@@ -148,7 +154,8 @@ def check(page: Any, model: TokenizerModel) -> None:
     load(page, model)
     texts = random_texts(model, TEXTS_OF_EACH)
     expected = BPETokenizer.from_model(model).encode_batch(texts)
-    found = page.evaluate("texts => texts.map((text) => window.beamBpe.encode(text))", texts)
+    script = "texts => JSON.parse(texts).map((text) => window.beamBpe.encode(text))"
+    found = page.evaluate(script, json.dumps(texts))  # JSON keeps lone surrogates
     wrong = [text for text, a, b in zip(texts, expected, found, strict=True) if a != b]
     assert wrong == []
 
@@ -167,20 +174,24 @@ def test_ids_of_published_vocabularies_are_those_of_python(name: str, page: Any)
     check(page, tokenizer.model)
 
 
-def test_tokens_have_their_places_in_the_text(page: Any) -> None:
-    model = trained("o200k")
+@pytest.mark.parametrize("name", ["o200k", "none", "dropped"])
+def test_tokens_have_their_places_in_the_text(name: str, page: Any) -> None:
+    model = MODELS[name]()
     load(page, model)
     for text in ["", "a 世界 🌍<think>é", TEXT[:500], MORE_TEXT]:
         tokens = page.evaluate("text => window.beamBpe.tokens(text)", text)
         assert [token["id"] for token in tokens] == BPETokenizer.from_model(model).encode(text)
-        joined = b"".join(bytes.fromhex(token["bytes"]) for token in tokens)
-        assert joined.decode() == text
         units = text.encode("utf-16-le")
         for token in tokens:
+            found = text.encode()[token["byteStart"] : token["byteEnd"]]
+            assert found == bytes.fromhex(token["bytes"])
             if token["text"] is not None:
-                found = units[2 * token["start"] : 2 * token["end"]].decode("utf-16-le")
-                assert found == token["text"]
-        assert [token["end"] for token in tokens[-1:]] == [len(units) // 2][: len(tokens)]
+                found = units[2 * token["start"] : 2 * token["end"]]
+                assert found.decode("utf-16-le") == token["text"]
+        if not model.drop_white_space:
+            places = [0, *(token["byteEnd"] for token in tokens)]
+            assert places == [*(token["byteStart"] for token in tokens), len(text.encode())]
+            assert [token["end"] for token in tokens[-1:]] == [len(units) // 2][: len(tokens)]
 
 
 def test_a_merge_tree_has_the_merges_that_make_its_token(page: Any) -> None:
@@ -238,4 +249,40 @@ def test_the_box_shows_what_is_typed(chromium: Any, tmp_path: Path) -> None:
         page.keyboard.press("ArrowRight")
         shown = box.locator(".merge-tree > li").inner_text()
         assert f"id {expected[1]}" in shown
+        assert errors == []
+
+
+def test_a_long_text_is_drawn_as_far_as_it_is_seen(chromium: Any, tmp_path: Path) -> None:
+    file = tmp_path / "box.html"
+    data = embed_json(encoder_data(trained("gpt2")))
+    scripts = "".join(f"<script>{read_asset(name)}</script>" for name in SCRIPTS)
+    file.write_text(
+        f"<!doctype html><style>{read_asset('style.css')}</style><div id='encoder-box'></div>"
+        f'<script type="application/json" id="encoder-data">{data}</script>{scripts}',
+        "utf-8",
+    )
+    text = TEXT[:40_000]
+    ids = BPETokenizer.from_model(trained("gpt2")).encode(text)
+    with opened_page(chromium, file) as (page, errors):
+        page.get_by_label("Text").fill(text)
+        rest = page.get_by_text("Scroll to see")
+        rest.wait_for()
+        spans = page.locator(".bpe-tokens > span")
+        drawn = spans.count()
+        assert 100 < drawn < 2_000
+        assert f"{len(ids) - drawn:,} more tokens" in rest.inner_text()
+        spans.nth(drawn - 1).scroll_into_view_if_needed()
+        spans.nth(drawn).wait_for()
+        at = spans.count() - 1
+        spans.nth(at).focus()
+        for step in range(2):
+            page.keyboard.press("ArrowRight")
+            focused = page.evaluate("document.activeElement.title")
+            assert focused.startswith(f"id {ids[at + step + 1]},")
+        page.get_by_role("button", name="Copy the ids").click()
+        page.wait_for_function(
+            "n => document.querySelector('button').textContent === 'Copied' || "
+            "document.getElementById('encoder-ids').value.split(' ').length === n",
+            arg=len(ids),
+        )
         assert errors == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from build_support import command as beam_bpe
-from build_support import some_text, write_corpus
+from build_support import config_for, some_text, write_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 from page_support import HOSTILE, SPECIAL, Page, build_hostile
@@ -27,6 +27,8 @@ from pipelines.pages.report import make_report
 from pipelines.pages.report_data import ReportData
 from pipelines.pages.templates import embed_json
 
+SHARED = Path(__file__).parents[3].parent / "shared" / "data"
+VOCABULARIES = sorted(SHARED.glob("vocab/*.tiktoken"))
 ASSETS = Path(pipelines.__file__).parent / "pages" / "assets"
 
 
@@ -192,6 +194,48 @@ def test_counts_in_another_place_are_said(output: Path, tmp_path: Path) -> None:
     assert "in another place" in found.notes["counts"]
     assert found.ranks
     assert Page(make_report(found)).open == []
+
+
+@pytest.mark.slow
+def test_later_generations_have_samples(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        for name in ("a", "b"):
+            data = {f"{name}{number}.txt": some_text(20, start=number)}
+            write_corpus(tmp_path / "data", data)
+
+    write(0)
+    sources = [{"name": n, "files": [str(tmp_path / "data" / f"{n}*")]} for n in ("a", "b")]
+    config = config_for(tmp_path, input=sources, encode={"append": None})
+    build.build(config)
+    write(1)
+    build.add(config)
+    found = collect(str(tmp_path / "out"))
+    assert "2 generations: base, add001" in found.steps[0].facts
+    page = make_report(found)
+    assert page.count('<div class="sample">') == len(found.samples) == 6
+    assert collect(str(tmp_path / "out" / "tokens")).sources == found.sources
+
+
+@pytest.mark.slow
+def test_a_dataset_without_documents_has_a_page(tmp_path: Path, output: Path) -> None:
+    write_corpus(tmp_path / "data", {"a.txt": [b"", b""]})
+    values = {
+        "output": str(tmp_path / "out"),
+        "input": {"files": [str(tmp_path / "data" / "*")]},
+        "tokenizer": {"path": str(output / "tokenizer")},
+    }
+    build.build(BuildConfig.model_validate(values))
+    found = collect(str(tmp_path / "out"))
+    assert (found.sources[0].documents, found.sources[0].empty) == (0, 2)
+    assert (found.samples, found.ranks) == ((), ())
+    assert Page(make_report(found)).open == []
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not VOCABULARIES, reason="no published vocabularies in ../shared/data")
+def test_pages_of_published_tokenizers_are_small() -> None:
+    for path in VOCABULARIES:
+        assert len(make_report(collect(str(path))).encode()) < 5_000_000
 
 
 @pytest.mark.slow

@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build_support import command as beam_bpe
 from page_support import browser, build_hostile, opened_page
 
 from pipelines.pages.collect import collect
 from pipelines.pages.report import make_report
+
+# The elements that are wider than the window and do not scroll in themselves.
+_TOO_WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] :
+  [...document.querySelectorAll("main *, header *")]
+    .filter((e) => e.getBoundingClientRect().right > innerWidth && !e.closest(".wide"))
+    .map((e) => e.outerHTML.slice(0, 200))"""
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -29,8 +36,8 @@ def chromium() -> Iterator[Any]:
         yield opened
 
 
-def check(chromium: Any, report: Path, **options: Any) -> None:
-    """Open the page and check it; the browser is told `options`."""
+def check(chromium: Any, report: Path, charts: int = 10, **options: Any) -> None:
+    """Open a page with so many charts and check it; the browser is told `options`."""
     from axe_playwright_python.sync_playwright import Axe
 
     with opened_page(chromium, report, **options) as (page, errors):
@@ -38,9 +45,8 @@ def check(chromium: Any, report: Path, **options: Any) -> None:
         page.wait_for_function(
             "() => [...document.querySelectorAll('[data-chart]')].every(e => e.firstChild)"
         )
-        assert places.count() >= 10
-        # Nothing is wider than the window.
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert places.count() >= charts
+        assert page.evaluate(_TOO_WIDE) == []
         page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
         # The policy of the page keeps out scripts in it, not those of the debugger.
         violations = Axe().run(page).response["violations"]
@@ -82,3 +88,19 @@ def test_the_page_is_used_by_keyboard(chromium: Any, report: Path) -> None:
         summary.focus()
         page.keyboard.press("Enter")
         assert page.locator("figure details[open] table").first.is_visible()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280])
+@pytest.mark.parametrize("command", ["compare", "evaluate"])
+def test_other_pages_fit_and_are_accessible(
+    chromium: Any, report: Path, command: str, width: int, color_scheme: str, tmp_path: Path
+) -> None:
+    output = report.parent / "out"
+    other = output / "tokenizer" / "tokenizer.json"
+    arguments = [output, other] if command == "compare" else [output, "--with", other]
+    page = tmp_path / "page.html"
+    assert beam_bpe(command, *arguments, "--html", page).returncode == 0
+    viewport = {"width": width, "height": 900}
+    check(chromium, page, 3 * (command == "compare"), viewport=viewport, color_scheme=color_scheme)

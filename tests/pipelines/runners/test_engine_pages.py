@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from flink_server import JOB, FlinkServer, flink_server
+from google.protobuf.struct_pb2 import Value
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -249,33 +250,38 @@ def test_without_a_page_nothing_is_started() -> None:
 # --- Dataflow
 
 
-def _metric(name: str, value: Any, *, origin: str = "user", **context: str) -> Any:
-    return SimpleNamespace(
-        name=SimpleNamespace(name=name, origin=origin, context=context), scalar=value
-    )
-
-
 class _Client:
-    """Beam's client of the service, as far as a page uses it."""
+    """Beam's client of the service, as far as a page uses it, with answers of Google's types."""
+
+    def __init__(self) -> None:
+        self.types = pytest.importorskip("google.cloud.dataflow_v1beta3")
 
     def get_job(self, job: str) -> Any:
-        return SimpleNamespace(current_state=SimpleNamespace(name="JOB_STATE_RUNNING"))
+        return self.types.Job(id=job, current_state=self.types.JobState.JOB_STATE_RUNNING)
 
-    def list_messages(self, job: str, minimum_importance: str) -> tuple[list[Any], str]:
+    def list_messages(self, job: str, minimum_importance: str) -> tuple[Any, str]:
         assert minimum_importance == "JOB_MESSAGE_WARNING"
-        return [SimpleNamespace(message_text="A worker was lost.")], ""
+        message = self.types.JobMessage(message_text="A worker was lost.")
+        return self.types.ListJobMessagesResponse(job_messages=[message]).job_messages, ""
 
     def get_job_metrics(self, job: str) -> Any:
         ours = {"namespace": "beam_bpe", "step": "s1"}
         metrics = [
-            _metric("documents", 3.0, **ours),
-            _metric("documents", 4.0, **{**ours, "step": "s2"}),
-            _metric("documents", 9.0, **ours, tentative="true"),
-            _metric("read_microseconds", 5.0, **ours),
-            _metric("tokens", None, **ours),
-            _metric("CurrentVcpuCount", 8.0, origin="dataflow/v1b3"),
+            self._metric("documents", 3.0, **ours),
+            self._metric("documents", 4.0, **{**ours, "step": "s2"}),
+            self._metric("documents", 9.0, **ours, tentative="true"),
+            self._metric("read_microseconds", 5.0, **ours),
+            self._metric("tokens", None, **ours),
+            self._metric("CurrentVcpuCount", 8.0, origin="dataflow/v1b3"),
         ]
-        return SimpleNamespace(metrics=metrics)
+        return self.types.JobMetrics(metrics=metrics)
+
+    def _metric(
+        self, name: str, value: float | None, *, origin: str = "user", **context: str
+    ) -> Any:
+        named = self.types.MetricStructuredName(origin=origin, name=name, context=context)
+        scalar = None if value is None else Value(number_value=value)
+        return self.types.MetricUpdate(name=named, scalar=scalar)
 
 
 def _dataflow_pipeline(result: Any) -> Any:

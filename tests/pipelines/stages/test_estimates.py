@@ -287,3 +287,49 @@ def test_each_of_many_small_files_is_a_document(tmp_path: Path) -> None:
     found = build.plan(config_for(tmp_path, input={"range_bytes": 1 << 26})).estimate
     assert found is not None
     assert found.documents == 401
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"mixture": {"by": "lang", "en": 0.05, "xx": 0.95}},
+        {"mixture": {"by": "lang", "temperature": 0}},
+        {"parity": {"by": "lang"}},
+    ],
+    ids=str,
+)
+def test_a_mixture_and_given_counts_decide_the_tokens(
+    rules: dict[str, Any], tmp_path: Path
+) -> None:
+    """A language of other letters, a tenth of the text, is nearly all that is learned from."""
+    letters = str.maketrans("abcdefghijklmnopqrstuvwxyz", "zyxwvutsrqponmlkjihgfedcba")
+    records = [
+        {"text": text.decode().translate(letters) if i % 10 == 0 else text.decode(), "lang": lang}
+        for i, text in enumerate(some_text(400))
+        for lang in ["en" if i % 10 else "xx"]
+    ]
+    (tmp_path / "data").mkdir()
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "data" / "a.jsonl").write_text(lines)
+
+    def config(name: str, tokenizer: dict[str, Any], **counts: Any) -> BuildConfig:
+        return config_for(
+            tmp_path,
+            output=str(tmp_path / name),
+            input={"files": [str(tmp_path / "data/*")], "format": "jsonl"},
+            counts={"group_by": "lang", **counts},
+            tokenizer=tokenizer,
+        )
+
+    mixed = config("mixed", rules)
+    estimate = build.plan(mixed).estimate
+    plain = build.plan(config("plain", {})).estimate
+    tokens = build.build(mixed).tokens
+    given = build.plan(config("given", rules, path=str(tmp_path / "mixed"))).estimate
+    assert estimate is not None and plain is not None and given is not None
+    assert estimate.tokens == pytest.approx(tokens, rel=0.02)
+    assert estimate.tokens != pytest.approx(plain.tokens, rel=0.02)
+    assert given.tokens == estimate.tokens == tokens
+    assert (given.seconds.keys(), given.count_file_bytes) == ({"train", "encode"}, 0)
+    assert given.distinct_pretokens == estimate.distinct_pretokens

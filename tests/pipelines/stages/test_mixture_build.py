@@ -111,6 +111,10 @@ def test_values_of_a_field_that_are_not_named_stop_training_and_keep_the_counts(
     counts = {"group_by": "lang"}
     rules: dict[str, Any] = {"mixture": {"by": "lang", "de": 1, "eng": 1}}
     values = values_of(tmp_path, tokenizer=rules, counts=counts)
+    with pytest.raises(ConfigError, match=r"The values of lang do not fit tokenizer\.mixture"):
+        build.train(values)  # by samples, before anything is counted
+    assert not (tmp_path / "out").exists()
+    build.count(values_of(tmp_path, counts=counts))
     with pytest.raises(ConfigError) as caught:
         build.train(values)
     message = str(caught.value)
