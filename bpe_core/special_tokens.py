@@ -18,6 +18,8 @@ __all__ = [
     "check_special_tokens",
     "find_text_end",
     "find_text_start",
+    "find_word_characters",
+    "prepare_added_tokens",
     "special_set",
     "split_special_tokens",
 ]
@@ -133,24 +135,43 @@ def added_token_set(
     normalizer: Normalizer | None,
 ) -> SpecialSet:
     """Return tokens with `TOKEN_FLAGS`; those found in normalized text have no index."""
-    plain = {text: i for text, i in ids.items() if "normalized" not in flags.get(text, ())}
-    normalized: dict[bytes, tuple[int, int]] = {}
-    bound: list[bytes] = []
-    for text, token_id in ids.items():
-        if text in plain:
-            continue
-        found = text.encode() if normalizer is None else normalizer.normalize(text.encode())
-        normalized.setdefault(found, (token_id, _native_flags(flags[text])))
-        bound.append(unicodedata.normalize("NFD", found.decode()).encode())
+    plain, normalized = prepare_added_tokens(ids, flags, normalizer)
     is_single = any("single_word" in names for names in flags.values())
     return SpecialSet(
-        [text.encode() for text in plain],
-        plain.values(),
-        [_native_flags(flags.get(text, frozenset())) for text in plain],
-        [(text, token_id, bits) for text, (token_id, bits) in normalized.items()],
-        bound,
-        _word_characters() if is_single else (),
+        [text.encode() for text, _, _ in plain],
+        [token_id for _, token_id, _ in plain],
+        [bits for _, _, bits in plain],
+        [(text.encode(), token_id, bits) for text, token_id, bits in normalized],
+        [unicodedata.normalize("NFD", text).encode() for text, _, _ in normalized],
+        find_word_characters() if is_single else (),
     )
+
+
+def prepare_added_tokens(
+    ids: Mapping[str, int],
+    flags: Mapping[str, frozenset[str]],
+    normalizer: Normalizer | None,
+) -> tuple[list[tuple[str, int, int]], list[tuple[str, int, int]]]:
+    """Return the tokens found in text, and those found in normalized text between these.
+
+    Each is a text, which is normalized where text is, an id, and bits of its flags: 1 for lstrip, 2
+    for rstrip and 4 for single_word.
+
+    Example:
+        >>> flags = {"a": frozenset({"rstrip", "normalized"})}
+        >>> prepare_added_tokens({"<s>": 1, "a": 2}, flags, None)
+        ([('<s>', 1, 0)], [('a', 2, 2)])
+    """
+    plain: list[tuple[str, int, int]] = []
+    normalized: dict[str, tuple[str, int, int]] = {}
+    for text, token_id in ids.items():
+        names = flags.get(text, frozenset())
+        if "normalized" not in names:
+            plain.append((text, token_id, _native_flags(names)))
+            continue
+        found = text if normalizer is None else normalizer.normalize(text.encode()).decode()
+        normalized.setdefault(found, (found, token_id, _native_flags(names)))
+    return plain, list(normalized.values())
 
 
 def find_text_start(names: Collection[str]) -> str | None:
@@ -204,7 +225,7 @@ def _native_flags(names: Iterable[str]) -> int:
 
 
 @cache
-def _word_characters() -> list[tuple[int, int]]:
+def find_word_characters() -> list[tuple[int, int]]:
     """Return the code points of `\\w` in Rust's regular expressions, as ranges."""
     word = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+")
     surrogates = range(0xD800, 0xE000)

@@ -59,9 +59,10 @@ def compare_sizes(
         model = _load_large_enough(root, sizes, trained)
     if model is None and settings.base is not None and settings.base_model is None:
         raise InputError(
-            "A larger size extends a tokenizer that only the configuration names.",
-            expected="sizes up to that of the finished tokenizer, or a configuration",
-            found=f"{max(sizes):,}",
+            "These sizes extend a tokenizer that only the configuration names.",
+            expected="sizes up to that of a finished tokenizer without required tokens, or a "
+            "configuration",
+            found=", ".join(f"{size:,}" for size in sizes),
             where=root.url,
             hint="Give the configuration: `beam-bpe sizes CONFIG`.",
         )

@@ -5,7 +5,8 @@ and runs bound the memory, and only small descriptors are shuffled.
 
 `table` counts the groups of a corpus into runs; `commits` makes repeating the tasks of a build
 safe; `documents` counts the documents of a user's pipeline; `shards` checks and merges the runs of
-both; `load` reads shards for training.
+both. `given` opens finished counts, wherever they are; `load` reads them for training, and
+`training` learns from them; `algebra` combines them.
 """
 
 from pipelines.counting.commits import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from bpe_core.model import TokenizerModel
 from bpe_core.normalization import QUOTES
 from bpe_core.patterns import resolve_pattern, steps_of
 from bpe_core.pretoken_encoding import merge_rows
+from bpe_core.special_tokens import find_word_characters, prepare_added_tokens
 from bpe_core.split_patterns.compiler import CompiledStep, compile_node
 from bpe_core.split_patterns.parser import parse
 from bpe_core.split_patterns.sets import Named, resolve
@@ -49,24 +50,22 @@ def encoder_data(model: Model) -> dict[str, Any]:
         **_tokens(model),
         "steps": [] if model.characters else [_step(step) for step in _compile(model.pattern)],
         "characters": None if model.characters is None else _characters(model, model.characters),
-        "specials": model.specials_in_text,
+        **_added_tokens(model),
         "unknown": model.unknown_id,
         "wholeTokens": model.ignore_merges,
         "normalizer": _normalizer(model),
         "prefixSpace": model.prefix_space,
-        "whiteSpace": _encode(np.diff(resolve(Named("space")), prepend=0))
-        if model.drop_white_space
-        else None,
+        "whiteSpace": _encode(np.diff(resolve(Named("space")), prepend=0)),
+        "dropWhiteSpace": model.drop_white_space,
     }
 
 
 def _find_obstacle(model: TokenizerModel) -> str | None:
     """Return the reason for which a page cannot encode with this tokenizer, or None."""
-    if any(model.token_flags.values()):
-        return "some of its added tokens take white space, or are found only beside certain text"
     if model.characters is not None:
-        has_table = model.characters.normalizer is not None
-        return "it replaces characters by a table of SentencePiece's" if has_table else None
+        if any("normalized" in names for names in model.token_flags.values()):
+            return "it merges characters, and finds some added tokens in normalized text"
+        return None
     try:
         steps = _compile(model.pattern)
     except UnsupportedPatternError:
@@ -125,6 +124,22 @@ def _characters(model: TokenizerModel, rules: CharacterRules) -> dict[str, Any]:
         "prefix": rules.prefix,
         "prefixBeforeSpace": rules.prefix_before_space,
         "splitSpaces": rules.split_spaces,
+        "table": rules.table,
+        "removeSpaces": rules.remove_spaces,
+    }
+
+
+def _added_tokens(model: TokenizerModel) -> dict[str, Any]:
+    """Return the special tokens found in text and in normalized text, with bits of their flags."""
+    plain, normalized = prepare_added_tokens(
+        model.specials_in_text, model.token_flags, model.native_normalizer
+    )
+    is_single = any("single_word" in names for names in model.token_flags.values())
+    words = find_word_characters() if is_single else []
+    return {
+        "specials": plain,
+        "normalizedSpecials": normalized,
+        "wordCharacters": _encode(np.diff(list(chain(*words)), prepend=0)),
     }
 
 

@@ -59,8 +59,11 @@ def _choose_text(data: ReportData) -> str:
     """Return the text that the encoder box begins with: the beginning of a document."""
     if not data.samples:
         return _ENCODER_TEXT
+    facts = data.facts.get("Dataset", {})
+    around = {facts.get(label, "").encode() for label in ("before each document", "after each")}
     tokens = (token for _, token in data.samples[0].pairs[:_MOST_ENCODER_TOKENS])
-    return b"".join(tokens).decode("utf-8", "ignore")
+    text = b"".join(token for token in tokens if token not in around)
+    return text.decode("utf-8", "ignore") or _ENCODER_TEXT
 
 
 def _list_sections(data: ReportData) -> Iterator[tuple[str, str]]:

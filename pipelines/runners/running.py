@@ -236,6 +236,10 @@ def _stop_job_server(runner: PipelineRunner) -> Iterator[None]:
         start = server.start
 
         def start_only() -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                with suppress(ValueError):  # its last step is a handler, which no thread may set
+                    start()
+                return start()  # the server that runs now
             handler = signal.getsignal(signal.SIGINT)
             stub = start()
             signal.signal(signal.SIGINT, handler)

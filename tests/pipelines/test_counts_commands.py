@@ -319,6 +319,21 @@ def test_unknown_groups_are_refused_with_the_known_ones(tmp_path: Path) -> None:
         assert f"Did you mean {known}?" in error
 
 
+def test_counts_with_other_groups_are_compared(tmp_path: Path) -> None:
+    counts_of({(b"x", Group("web", "de")): (3, 1), (b"y", Group("web", "en")): (1, 1)}).save(
+        tmp_path / "by-lang.parquet"
+    )
+    counts_of({(b"x", Group("web")): (1, 1), (b"y", Group("books")): (1, 1)}).save(
+        tmp_path / "by-source.parquet"
+    )
+    done = beam_bpe(
+        "counts", "diff", tmp_path / "by-lang.parquet", tmp_path / "by-source.parquet", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["pretokens"]
+    assert {row["pretoken"]: row["counts"] for row in rows} == {"x": [3, 1], "y": [1, 1]}
+
+
 def test_other_rules_are_refused_by_both_names(corpora: Path, tmp_path: Path) -> None:
     PretokenCounts.from_mapping({b"x": 1}, {"pattern": "cl100k"}).save(tmp_path / "x.parquet")
     for command in ("merge", "diff"):

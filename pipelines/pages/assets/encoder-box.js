@@ -80,7 +80,7 @@
       facts,
       view,
       rest,
-      make("div", { class: "encoder-tree" }, make("h3", {}, "Merges of a token"), tree),
+      make("div", { class: "encoder-tree", tabindex: "0", role: "region", "aria-label": "Merges of a token" }, make("h3", {}, "Merges of a token"), tree),
       make("label", { for: "encoder-ids" }, "Ids"),
       ids,
       copy,

@@ -212,7 +212,8 @@
       this.readBytes(decodeBase64(data.bytes), decodeNumbers(data.lengths));
       this.unknown = data.unknown;
       this.byteRows = decodeNumbers(data.byteRows).map((row) => row - 1);
-      this.specials = new Map(Object.entries(data.specials).map(([text, id]) => [id, text]));
+      const specials = [...data.specials, ...data.normalizedSpecials];
+      this.specials = new Map(specials.map(([text, id]) => [id, text]));
       this.rowOfId = new Map(this.ids.map((id, row) => [id, row]));
       this.unknownRow = this.rowOfId.get(data.unknown) ?? this.ids.length;
       this.wholeTokens = data.wholeTokens ? this.findWholeTokens() : null;
@@ -450,8 +451,63 @@
   // Unicode 16 decomposes U+105C9. A browser with an older version cannot normalize as Python does.
   const knowsUnicode16 = "\u{105c9}".normalize("NFD") !== "\u{105c9}";
 
+  function makeNormalizer({ normalizer, characters }) {
+    if (characters?.table || characters?.removeSpaces) return makeCharacterMap(characters);
+    return normalizer === null ? (text) => text : makeUnicodeNormalizer(normalizer);
+  }
+
+  // SentencePiece's table: a trie in a double array of Darts, and the texts that replace, each with
+  // a zero behind it. `removeSpaces` leaves out spaces at both ends and all but one of several.
+  function makeCharacterMap({ table, removeSpaces }) {
+    const data = decodeBase64(table);
+    const size = data.length > 0 ? new DataView(data.buffer).getUint32(0, true) : 0;
+    const trie = new Uint32Array(data.buffer.slice(4, 4 + size));
+    const texts = data.subarray(4 + size);
+    const offsetOf = (unit) => (unit >>> 10) << ((unit & 0x200) >>> 6);
+
+    // The longest key at this place, and where the text that replaces it begins.
+    const findKey = (text, begin) => {
+      let found = null;
+      let at = trie.length > 0 ? offsetOf(trie[0]) : 0;
+      for (let end = begin; end < text.length; ) {
+        const byte = text[end++];
+        at ^= byte;
+        if (at >= trie.length || (trie[at] & 0x800000ff) !== byte) break;
+        const hasLeaf = (trie[at] >>> 8) & 1;
+        at ^= offsetOf(trie[at]);
+        if (hasLeaf) found = { end, place: trie[at] & 0x7fffffff };
+      }
+      return found;
+    };
+
+    const replace = (text, begin) => {
+      const key = findKey(text, begin);
+      if (key !== null) {
+        return { written: texts.subarray(key.place, texts.indexOf(0, key.place)), end: key.end };
+      }
+      let end = begin + 1;
+      while (end < text.length && (text[end] & 0xc0) === 0x80) end += 1;
+      return { written: text.subarray(begin, end), end };
+    };
+
+    return (string) => {
+      const text = new TextEncoder().encode(string);
+      let normal = "";
+      let isAfterSpace = removeSpaces;
+      for (let at = 0; at < text.length; ) {
+        const { written, end } = replace(text, at);
+        at = end;
+        let added = decoder.decode(written);
+        if (isAfterSpace) added = added.replace(/^ +/, "");
+        normal += added;
+        if (added !== "") isAfterSpace = removeSpaces && added.endsWith(" ");
+      }
+      return removeSpaces ? normal.replace(/[ \u2581]+$/, "") : normal;
+    };
+  }
+
   // Code points that Unicode 16 does not assign stay as they are, in a newer browser too.
-  function makeNormalizer(data) {
+  function makeUnicodeNormalizer(data) {
     const bounds = addUp(decodeNumbers(data.assigned));
     const isAssigned = classTable(
       [0, ...bounds],
@@ -478,60 +534,128 @@
     return (text) => Array.from(normalize(text), (c) => quotes.get(c) ?? c).join("");
   }
 
+  // ---- Added tokens
+
+  const LSTRIP = 1;
+  const RSTRIP = 2;
+  const SINGLE_WORD = 4;
+
+  // A test of characters, by ranges of code points.
+  function rangeTest(differences) {
+    const bounds = addUp(decodeNumbers(differences));
+    return (character) => {
+      const code = character.codePointAt(0);
+      let low = 0;
+      for (let high = bounds.length; low < high; ) {
+        const middle = (low + high) >> 1;
+        if (bounds[middle] <= code) low = middle + 1;
+        else high = middle;
+      }
+      return low % 2 === 1;
+    };
+  }
+
+  // Finds special tokens: of overlapping ones the leftmost and longest.
+  class TokenFinder {
+    constructor(tokens, isWhiteSpace, isWordCharacter) {
+      this.isWhiteSpace = isWhiteSpace;
+      this.isWordCharacter = isWordCharacter;
+      this.tokens = new Map();
+      for (const [text, id, flags] of tokens) {
+        const others = this.tokens.get(text[0]) ?? [];
+        this.tokens.set(text[0], [...others, { text, id, flags }]);
+      }
+      for (const some of this.tokens.values()) some.sort((a, b) => b.text.length - a.text.length);
+    }
+
+    // Yields the text before each token with the token, and the text after the last one.
+    *cut(text) {
+      let done = 0;
+      for (let at = 0; at < text.length && this.tokens.size > 0; ) {
+        const token = this.tokens.get(text[at])?.find((some) => text.startsWith(some.text, at));
+        if (token === undefined) {
+          at += 1;
+          continue;
+        }
+        const begin = at;
+        at += token.text.length;
+        if (!this.mayBe(token, text, begin, at)) continue;
+        const from = this.skipSpaceBefore(token, text, done, begin);
+        at = this.skipSpaceAfter(token, text, at);
+        yield { before: text.slice(done, from), text: text.slice(from, at), id: token.id };
+        done = at;
+      }
+      yield { before: text.slice(done) };
+    }
+
+    mayBe({ flags }, text, begin, end) {
+      if ((flags & SINGLE_WORD) === 0) return true;
+      const isBefore = begin > 0 && this.isWordCharacter(lastCharacter(text, begin));
+      return !isBefore && !(end < text.length && this.isWordCharacter(text.slice(end, end + 2)));
+    }
+
+    skipSpaceBefore({ flags }, text, from, begin) {
+      if ((flags & LSTRIP) === 0) return begin;
+      while (begin > from && this.isWhiteSpace(text[begin - 1])) begin -= 1;
+      return begin;
+    }
+
+    skipSpaceAfter({ flags }, text, end) {
+      if ((flags & RSTRIP) === 0) return end;
+      while (end < text.length && this.isWhiteSpace(text[end])) end += 1;
+      return end;
+    }
+  }
+
+  // The character that ends at a place of a well-formed text.
+  function lastCharacter(text, end) {
+    const isPair = end > 1 && text.codePointAt(end - 2) > 0xffff;
+    return text.slice(end - (isPair ? 2 : 1), end);
+  }
+
   // ---- Encoding
 
   class PageTokenizer {
     constructor(data) {
       this.vocabulary = new Vocabulary(data);
       this.steps = data.steps.map(readStep);
-      this.specials = new Map();
-      for (const text of Object.keys(data.specials)) {
-        const first = text[0];
-        const others = this.specials.get(first) ?? [];
-        this.specials.set(first, [...others, text].sort((a, b) => b.length - a.length));
-      }
-      this.idOfSpecial = new Map(Object.entries(data.specials));
-      this.normalize = data.normalizer === null ? (text) => text : makeNormalizer(data.normalizer);
+      this.isWhiteSpace = rangeTest(data.whiteSpace);
+      const isWordCharacter = rangeTest(data.wordCharacters);
+      const makeFinder = (tokens) => new TokenFinder(tokens, this.isWhiteSpace, isWordCharacter);
+      this.specials = makeFinder(data.specials);
+      this.normalizedSpecials = makeFinder(data.normalizedSpecials);
+      this.normalize = makeNormalizer(data);
       this.prefixSpace = data.prefixSpace;
       this.characters = data.characters;
-      this.whiteSpace = null;
-      if (data.whiteSpace !== null) {
-        const bounds = addUp(decodeNumbers(data.whiteSpace));
-        this.whiteSpace = (c) => bounds.filter((bound) => bound <= c.codePointAt(0)).length % 2 === 1;
-      }
+      this.dropsWhiteSpace = data.dropWhiteSpace;
     }
 
-    // The parts of a text: special tokens, of overlapping ones the leftmost and longest, and the
-    // text between them, normalized.
+    // The parts of a text: special tokens, and the text between them, normalized.
     *parts(text) {
-      let begin = 0;
-      for (let at = 0; at < text.length; ) {
-        const special = this.specials.get(text[at])?.find((token) => text.startsWith(token, at));
-        if (special === undefined) {
-          at += 1;
-          continue;
+      if (text === "") return;
+      let isFirst = true;
+      for (const special of this.specials.cut(text)) {
+        for (const inner of this.normalizedSpecials.cut(this.normalize(special.before))) {
+          yield { text: this.prepare(inner.before, isFirst) };
+          if (inner.id !== undefined) yield inner;
+          isFirst = false;
         }
-        yield { text: this.prepare(text.slice(begin, at), begin === 0) };
-        yield { text: special, id: this.idOfSpecial.get(special) };
-        at += special.length;
-        begin = at;
+        if (special.id !== undefined) yield special;
       }
-      if (text !== "") yield { text: this.prepare(text.slice(begin), begin === 0) };
     }
 
     prepare(text, isFirst) {
-      const normal = this.normalize(text);
       if (this.characters !== null) {
-        const space = this.takesSpace(normal, isFirst) ? " " : "";
-        return space + normal.replaceAll("\u2581", " ");
+        const space = this.takesSpace(text, isFirst) ? " " : "";
+        return space + text.replaceAll("\u2581", " ");
       }
-      return this.prefixSpace && normal !== "" && !normal.startsWith(" ") ? ` ${normal}` : normal;
+      return this.prefixSpace && text !== "" && !text.startsWith(" ") ? ` ${text}` : text;
     }
 
     takesSpace(text, isFirst) {
-      const { prefix, prefixBeforeSpace } = this.characters;
+      const { prefix, prefixBeforeSpace, removeSpaces } = this.characters;
       if (prefix === "never" || !(isFirst || prefix === "always")) return false;
-      if (text === "") return prefix === "document";
+      if (text === "") return prefix === "document" && !removeSpaces;
       return prefixBeforeSpace || !/^[ \u2581]/.test(text);
     }
 
@@ -561,9 +685,9 @@
     }
 
     isDropped(pretoken) {
-      if (this.whiteSpace === null) return false;
+      if (!this.dropsWhiteSpace) return false;
       const { text } = show(pretoken);
-      return text !== null && Array.from(text).every(this.whiteSpace);
+      return text !== null && Array.from(text).every(this.isWhiteSpace);
     }
 
     // Calls visit({ ids, sizes }, bytes) for the pieces of each pre-token and each special token:

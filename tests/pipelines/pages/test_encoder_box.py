@@ -7,15 +7,19 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
+from added_tokens import CHARACTERS, SETS, library, read
 from character_support import FALLBACKS, STEPS, character_json, read_json
 from core_support import FRAGMENTS, published_tokenizer
 from page_support import browser, build_hostile, opened_page
-from profiles import PROFILE
+from profiles import PROFILE, seldom
 
 from bpe_core import (
     BPETokenizer,
@@ -86,7 +90,41 @@ def without_bytes() -> TokenizerModel:
     return TokenizerModel.from_tokens(tokens, merges, special_tokens={"<unk>": 3}, unknown_id=3)
 
 
+def with_flags(name: str, normalizer: str | None) -> TokenizerModel:
+    """Return a model whose added tokens have the flags of a published kind."""
+    with TemporaryDirectory() as folder:
+        return read(library(SETS[name], normalizer), Path(folder)).model
+
+
+def of_characters_with_flags() -> TokenizerModel:
+    """Return a model that merges characters, with flags of its added tokens."""
+    model = read_json(json.dumps(character_json(added=[("<s>", True), ("</s>", True)]))).model
+    flags = {"<s>": frozenset({"rstrip"}), "</s>": frozenset({"lstrip", "single_word"})}
+    return replace(model, token_flags=flags)
+
+
+@cache
+def of_sentencepiece(**options: Any) -> TokenizerModel:
+    """Return a model that SentencePiece trained, with its tables and rules."""
+    file = BytesIO()
+    settings = {"model_type": "bpe", "vocab_size": 600, "hard_vocab_limit": False, **options}
+    lines = [*TEXT[:20_000].splitlines(), *[MORE_TEXT] * 3]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=file, minloglevel=2, **settings
+    )
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.model"
+        path.write_bytes(file.getvalue())
+        return BPETokenizer.from_sentencepiece(path).model
+
+
 MODELS = {
+    "flags-characters": of_characters_with_flags,
+    "nmt_nfkc": lambda: of_sentencepiece(byte_fallback=True),
+    "nmt_nfkc_cf": lambda: of_sentencepiece(normalization_rule_name="nmt_nfkc_cf"),
+    "removed-spaces": lambda: of_sentencepiece(
+        normalization_rule_name="identity", remove_extra_whitespaces=True
+    ),
     **{name: lambda name=name: trained(name) for name in ("gpt2", "cl100k", "o200k", "qwen2")},
     "tiktoken": lambda: trained("cl100k_tiktoken"),
     "none": lambda: trained("none"),
@@ -97,6 +135,16 @@ MODELS = {
     "whole": with_whole_tokens,
     "unknown": without_bytes,
     "prefix": lambda: replace(trained("gpt2"), prefix_space=True),
+    "dropped": lambda: replace(trained(r"\w+|[^\w\s]+"), drop_white_space=True),
+}
+VARIANTS = {
+    **{
+        f"flags-{name}-{normalizer}": lambda name=name, normalizer=normalizer: with_flags(
+            name, normalizer
+        )
+        for normalizer in (None, "NFC")
+        for name in SETS
+    },
     **{
         f"characters-{steps}-{fallback}": lambda steps=steps, fallback=fallback: (
             read_json(json.dumps(character_json(steps, fallback))).model
@@ -104,7 +152,6 @@ MODELS = {
         for steps in STEPS
         for fallback in FALLBACKS
     },
-    "dropped": lambda: replace(trained(r"\w+|[^\w\s]+"), drop_white_space=True),
 }
 
 
@@ -115,6 +162,8 @@ def random_texts(model: TokenizerModel, n: int) -> list[str]:
         *FRAGMENTS,
         *MORE_TEXT.split(" "),
         *SPECIALS,
+        *model.special_tokens,
+        *CHARACTERS,
         *["aaaa", "ab1", "𑗉̇", "\ufeff", "\ud800"],
     ]
     texts = []
@@ -163,6 +212,11 @@ def check(page: Any, model: TokenizerModel) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_ids_are_those_of_python(name: str, page: Any) -> None:
     check(page, MODELS[name]())
+
+
+@pytest.mark.parametrize("name", seldom(VARIANTS, 4))
+def test_ids_are_those_of_python_by_every_rule(name: str, page: Any) -> None:
+    check(page, VARIANTS[name]())
 
 
 @pytest.mark.nightly
@@ -222,12 +276,13 @@ def test_text_in_which_no_match_ends_takes_no_quadratic_time(page: Any) -> None:
 
 
 def test_tokenizers_that_a_page_cannot_hold_are_refused(page: Any) -> None:
-    model = replace(trained("gpt2"), token_flags={"<think>": frozenset({"lstrip"})})
-    load(page, model)
-    assert "added tokens" in page.evaluate("window.beamBpe.reason")
-    with pytest.raises(Exception, match="This page cannot encode with the tokenizer: some of"):
+    flags = {"<s>": frozenset({"normalized"})}
+    model = replace(of_characters_with_flags(), token_flags=flags)
+    assert "in normalized text" in encoder_data(model)["reason"]
+    load(page, trained(r"(\w)\1|."))
+    assert "not compiled" in page.evaluate("window.beamBpe.reason")
+    with pytest.raises(Exception, match="This page cannot encode with the tokenizer: its split"):
         page.evaluate("window.beamBpe.encode('a')")
-    assert "not compiled" in encoder_data(trained(r"(\w)\1|."))["reason"]
 
 
 def test_the_box_shows_what_is_typed(chromium: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 import pytest
+from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
+from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.worker import statesampler
 from build_support import ROOT
 from runner_support import config, run
@@ -187,3 +190,40 @@ def test_processes_of_workers_say_nothing_of_their_beginning_and_end(
 ) -> None:
     run(lambda element: None, "multi_processing")
     assert capfd.readouterr() == ("", "")
+
+
+class _Server(JobServer):  # type: ignore[misc]
+    """Job server that counts how often it is started and stopped."""
+
+    def __init__(self) -> None:
+        self.started = self.stopped = 0
+
+    def start(self) -> str:
+        self.started += 1
+        return "localhost:1"
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_job_servers_start_in_any_thread_and_leave_signals_alone(in_thread: bool) -> None:
+    server = _Server()
+    runner = PortableRunner()
+    runner.default_job_server = lambda _: StopOnExitJobServer(server)
+    handler = signal.getsignal(signal.SIGINT)
+    addresses: list[object] = []
+
+    def run() -> None:
+        with running._stop_job_server(runner):
+            addresses.append(runner.default_job_server(None).start())
+            assert signal.getsignal(signal.SIGINT) is handler
+
+    if in_thread:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    else:
+        run()
+    assert addresses == ["localhost:1"]
+    assert (server.started, server.stopped) == (1, 1)
