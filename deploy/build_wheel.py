@@ -95,7 +95,7 @@ def main() -> None:
     core, beam = write_trees(SCRATCH)
     given.dest.mkdir(parents=True, exist_ok=True)
     for wheel in (build_core(core, TARGETS[given.target]), build(beam, {}, SCRATCH / "pure")):
-        print(wheel.replace(given.dest / wheel.name))
+        print(shutil.move(wheel, given.dest / wheel.name))
 
 
 def build_core(tree: Path, target: Target) -> Path:
