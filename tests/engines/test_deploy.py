@@ -192,7 +192,7 @@ def test_setup_file_stages_all_that_is_compiled_and_little_else(workflow: Path) 
     }
     assert native | modules <= names
     assert not [name for name in names if name.endswith(".so") or name.startswith(("out", "dist"))]
-    assert workflow.stat().st_size < 1_250_000  # the code, compressed: 1.05 MB
+    assert workflow.stat().st_size < 1_450_000  # the code and the libraries of pages: 1.3 MB
 
 
 @pytest.mark.engines
