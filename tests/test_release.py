@@ -1,4 +1,4 @@
-"""What is published: versions, workflows, and the files that tell others about the project."""
+"""The release: its versions, its workflows, and the files that describe the project to others."""
 
 from __future__ import annotations
 

@@ -33,11 +33,13 @@ class Compiled:
         looks_far: True if a pattern looks at more than one neighbour, which needs a second pass.
         fingerprints: Those of the steps, by which others that split alike are known (see
             `equivalence`), or None for a step that has none.
+        steps: The patterns.
     """
 
     splitter: PatternSplitter
     looks_far: bool
     fingerprints: tuple[str | None, ...]
+    steps: tuple[CompiledStep, ...]
 
 
 @lru_cache(maxsize=64)
@@ -56,6 +58,7 @@ def compile_steps(steps: tuple[tuple[str, bool], ...], dialect: Dialect = "regex
         PatternSplitter([step.step for step in compiled]),
         looks_far,
         tuple(step.fingerprint for step in compiled),
+        tuple(compiled),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
@@ -72,7 +73,7 @@ from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.versions import deciding_versions
 from pipelines.writing.statistics import Statistics
 
-__all__ = ["FoundOutput", "collect", "collect_found", "find_output", "find_uses"]
+__all__ = ["FoundOutput", "collect", "collect_found", "find_output"]
 
 # Distinct pre-tokens up to which all counts are read; it takes some seconds.
 _MOST_PRETOKENS: Final = 1_000_000
@@ -139,6 +140,25 @@ class FoundOutput:
             return self.counted.totals.distinct_pretokens
         return 0 if self.counts is None else self.counts.rows
 
+    @cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """The vocabulary of the tokenizer."""
+        return None if self.model is None else Vocabulary(self.model)
+
+    @cached_property
+    def statistics(self) -> Statistics | None:
+        """The statistics of the token files, of all generations."""
+        if self.dataset is None or self.tokens is None or self.vocabulary is None:
+            return None
+        return read_all_statistics(self.dataset, self.vocabulary)
+
+    @cached_property
+    def uses(self) -> NDArray[np.int64] | None:
+        """Uses of each id of the vocabulary: int64[n]; None if they are unknown."""
+        if self.statistics is not None:
+            return self.statistics.all_uses()
+        return None if self.vocabulary is None else _count_uses(self, self.vocabulary)
+
     def name_source(self, name: str | None) -> str:
         """Return the name of a source; a single one has none."""
         return name or _ALL
@@ -168,10 +188,8 @@ def collect(
 
 def collect_found(found: FoundOutput, made: datetime | None = None) -> ReportData:
     """Return the content of the report page of what was found, as `collect` does."""
-    vocabulary = None if found.model is None else Vocabulary(found.model)
-    statistics = _read_statistics(found)
+    vocabulary, statistics, uses = found.vocabulary, found.statistics, found.uses
     sources = tuple(_list_sources(found, statistics))
-    uses = find_uses(found)
     shown = _choose_sources(sources)
     return ReportData(
         name=found.name,
@@ -289,8 +307,8 @@ def _headline(found: FoundOutput, sources: Sequence[SourceRow]) -> Iterator[tupl
         yield "tokens", f"{sum(file.tokens for file in found.dataset.files):,}"
     if found.counts is not None:
         yield "distinct pre-tokens", f"{found.pretokens:,}"
-    if found.model is not None:
-        yield "ids", f"{len(Vocabulary(found.model)):,}"
+    if found.vocabulary is not None:
+        yield "ids", f"{len(found.vocabulary):,}"
 
 
 def _list_steps(found: FoundOutput) -> Iterator[Step]:
@@ -360,7 +378,7 @@ def _counts_step(found: FoundOutput) -> Step:
 
 def _tokenizer_step(found: FoundOutput) -> Step:
     model, trained = found.model, found.trained
-    if model is None:
+    if model is None or found.vocabulary is None:
         found.notes["tokenizer"] = "There is no tokenizer yet: the corpus was only counted."
         return Step(name="Tokenizer", number=None, unit="none yet", facts=())
     facts = []
@@ -375,7 +393,7 @@ def _tokenizer_step(found: FoundOutput) -> Step:
     facts.append(_describe_unit(model))
     return Step(
         name="Tokenizer",
-        number=len(Vocabulary(model)),
+        number=len(found.vocabulary),
         unit="ids",
         facts=(*facts,),
     )
@@ -506,20 +524,9 @@ def _buckets(
 # --- the vocabulary
 
 
-def _read_statistics(found: FoundOutput) -> Statistics | None:
-    if found.dataset is None or found.tokens is None or found.model is None:
-        return None
-    return read_all_statistics(found.dataset, Vocabulary(found.model))
-
-
-def find_uses(found: FoundOutput) -> NDArray[np.int64] | None:
-    """Return the uses of each id of the vocabulary: int64[n]; None if they are unknown."""
-    statistics = _read_statistics(found)
-    if statistics is not None:
-        return statistics.all_uses()
+def _count_uses(found: FoundOutput, vocabulary: Vocabulary) -> NDArray[np.int64] | None:
+    """Return the uses of each id by the counted text, or None and a note."""
     model = found.model
-    if model is None:
-        return None
     if found.counts is None or not isinstance(model, TokenizerModel):
         found.notes["uses"] = "How often ids are used is not known: there are no token files."
         return None
@@ -531,7 +538,6 @@ def find_uses(found: FoundOutput) -> NDArray[np.int64] | None:
     except BpeError as error:
         found.notes["uses"] = f"Uses of ids cannot be found from the counts: {error}"
         return None
-    vocabulary = Vocabulary(model)
     uses = np.zeros(len(vocabulary), np.int64)
     uses[vocabulary.rows_of(model.token_ids)] = counted.uses
     found.notes["uses"] = "Nothing was encoded: uses are those in the counted text."
@@ -648,7 +654,7 @@ def _list_tokens(
         rarest = frequent[::-1]
         never = np.flatnonzero(uses == 0)
         never = never[np.argsort(lengths[never] == 1, kind="stable")]  # bytes last
-    suspects, reasons = _list_suspects(found)
+    suspects, reasons = _list_suspects(found, vocabulary, uses)
     return Tokens(
         used=None if uses is None else len(frequent),
         unused=None if uses is None else len(never),
@@ -661,7 +667,9 @@ def _list_tokens(
     )
 
 
-def _list_suspects(found: FoundOutput) -> tuple[tuple[TokenRow, ...], dict[str, int]]:
+def _list_suspects(
+    found: FoundOutput, vocabulary: Vocabulary, uses: NDArray[np.int64] | None
+) -> tuple[tuple[TokenRow, ...], dict[str, int]]:
     """Return the first suspicious tokens, and the number of them by reason."""
     model = found.model
     if not isinstance(model, TokenizerModel) or model.characters is not None:
@@ -676,7 +684,8 @@ def _list_suspects(found: FoundOutput) -> tuple[tuple[TokenRow, ...], dict[str, 
         lost_counts=found.lost_counts,
         dataset=None if found.tokens is None else found.dataset,
     )
-    suspects = find_suspects(subject)
+    ordinary = None if uses is None else uses[vocabulary.rows_of(model.token_ids)]
+    suspects = find_suspects(subject, ordinary)
     if suspects.missing:
         found.notes["suspects"] = "Not examined: " + "; ".join(suspects.missing) + "."
     reasons = Counter(reason for token in suspects.tokens for reason in token.reasons)

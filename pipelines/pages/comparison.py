@@ -15,16 +15,14 @@ from pipelines.analysis.evaluation_sample import open_sample
 from pipelines.analysis.evaluation_texts import CountedText, EvaluationText
 from pipelines.console.tables import format_table
 from pipelines.errors import ConfigError
-from pipelines.pages.collect import FoundOutput, collect_found, find_output, find_uses
+from pipelines.pages.collect import FoundOutput, collect_found, find_output
 from pipelines.pages.report_data import ReportData, TokenRow
 from pipelines.pages.tables import Column, Figure, Format, Record, Table
-from pipelines.pages.templates import embed_json, render_page
+from pipelines.pages.templates import CHART_SCRIPTS, embed_json, render_page
 from pipelines.tokenizers.files import make_tokenizer
-from pipelines.tokenizers.vocabulary import Vocabulary
 
 __all__ = ["Comparison", "compare"]
 
-_SCRIPTS: Final = ("d3.min.js", "plot.min.js", "charts.js")
 _ROWS: Final = 20
 _GROUPS: Final = 14
 _ALL: Final = "all"
@@ -98,7 +96,7 @@ class Comparison:
         figures = list(self._figures())
         return render_page(
             "comparison.html",
-            scripts=_SCRIPTS,
+            scripts=CHART_SCRIPTS,
             title=f"{self.names[0]} and {self.names[1]} – bpe-beam comparison",
             names=self.names,
             reports=self.reports,
@@ -336,12 +334,11 @@ def compare(
 
 
 def _compare_vocabularies(first: FoundOutput, second: FoundOutput) -> SharedVocabulary | None:
-    if first.model is None or second.model is None:
+    if first.vocabulary is None or second.vocabulary is None:
         return None
-    vocabularies = Vocabulary(first.model), Vocabulary(second.model)
     ids = [
         dict(zip(vocabulary.tokens(), vocabulary.ids.tolist(), strict=True))
-        for vocabulary in vocabularies
+        for vocabulary in (first.vocabulary, second.vocabulary)
     ]
     shared = ids[0].keys() & ids[1].keys()
     only = ids[0].keys() - shared, ids[1].keys() - shared
@@ -365,11 +362,9 @@ def _count_same_merges(first: FoundOutput, second: FoundOutput) -> int | None:
 def _list_frequent(
     found: FoundOutput, ids: Mapping[bytes, int], only: set[bytes]
 ) -> tuple[TokenRow, ...]:
-    assert found.model is not None
-    uses = find_uses(found)
     by_id: Mapping[int, int] = {}
-    if uses is not None:
-        by_id = dict(zip(Vocabulary(found.model).ids.tolist(), uses.tolist(), strict=True))
+    if found.uses is not None and found.vocabulary is not None:
+        by_id = dict(zip(found.vocabulary.ids.tolist(), found.uses.tolist(), strict=True))
     ordered = sorted(only, key=lambda token: (-by_id.get(ids[token], 0), ids[token]))
     return tuple(
         TokenRow(id=ids[token], hex=token.hex(), uses=by_id.get(ids[token]))

@@ -21,8 +21,7 @@ from bpe_core.normalization import QUOTES
 from bpe_core.patterns import resolve_pattern, steps_of
 from bpe_core.pretoken_encoding import merge_rows
 from bpe_core.special_tokens import find_word_characters, prepare_added_tokens
-from bpe_core.split_patterns.compiler import CompiledStep, compile_node
-from bpe_core.split_patterns.parser import parse
+from bpe_core.split_patterns.compiler import CompiledStep, compile_steps
 from bpe_core.split_patterns.sets import Named, resolve
 from bpe_core.split_patterns.syntax import UnsupportedPatternError
 from pipelines.tokenizers.files import Model
@@ -77,17 +76,13 @@ def _find_obstacle(model: TokenizerModel) -> str | None:
     return None
 
 
-def _compile(pattern: str) -> list[CompiledStep]:
+def _compile(pattern: str) -> tuple[CompiledStep, ...]:
     """Return the compiled steps of a split pattern.
 
     Raises:
         UnsupportedPatternError: a step cannot be compiled.
     """
-    expression = resolve_pattern(pattern).regex
-    return [
-        compile_node(parse(step.regex, "regex"), of_bytes=step.of_bytes)
-        for step in steps_of(expression)
-    ]
+    return compile_steps(steps_of(resolve_pattern(pattern).regex)).steps
 
 
 def _tokens(model: TokenizerModel) -> dict[str, Any]:

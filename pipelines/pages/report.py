@@ -9,12 +9,11 @@ from typing import Final
 
 from pipelines.pages.report_data import Bucket, Group, ReportData, SourceRow, TokenRow
 from pipelines.pages.tables import Column, Figure, Record, Table
-from pipelines.pages.templates import embed_json, render_page
+from pipelines.pages.templates import CHART_SCRIPTS, embed_json, render_page
 from pipelines.rejects.reasons import REASONS
 
 __all__ = ["make_report"]
 
-_SCRIPTS: Final = ("d3.min.js", "plot.min.js", "charts.js")
 _ENCODER_SCRIPTS: Final = ("encoder.js", "encoder-box.js")
 _ENCODER_TEXT: Final = "In the beginning, there were 12,345 words: 世界 🌍."
 _MOST_ENCODER_TOKENS: Final = 80
@@ -29,7 +28,7 @@ def make_report(data: ReportData) -> str:
     names = [source.name for source in data.sources]
     return render_page(
         "report.html",
-        scripts=_SCRIPTS if data.encoder is None else (*_SCRIPTS, *_ENCODER_SCRIPTS),
+        scripts=CHART_SCRIPTS if data.encoder is None else (*CHART_SCRIPTS, *_ENCODER_SCRIPTS),
         title=f"{data.name} – bpe-beam report",
         data=data,
         sections=dict(_list_sections(data)),
@@ -67,7 +66,7 @@ def _choose_text(data: ReportData) -> str:
 
 
 def _list_sections(data: ReportData) -> Iterator[tuple[str, str]]:
-    """Yield the sections that the page has, and None for those that it lacks."""
+    """Yield the sections that the page has: names and titles."""
     there: dict[str, tuple[str, bool]] = {
         "flow": ("What was built", True),
         "sources": ("Sources", bool(data.sources)),

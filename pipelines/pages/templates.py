@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
@@ -21,7 +22,10 @@ from markupsafe import Markup
 from bpe_core.token_colours import TOKEN_STYLE, token_spans_html
 from bpe_core.visible_text import visible
 
-__all__ = ["embed_json", "read_asset", "render_page", "render_part"]
+__all__ = ["CHART_SCRIPTS", "embed_json", "read_asset", "render_page", "render_part"]
+
+CHART_SCRIPTS: Final = ("d3.min.js", "plot.min.js", "charts.js")
+"""Scripts of pages with charts, in order."""
 
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "

@@ -166,7 +166,7 @@ def _objects(answer: Any, name: str | None = None) -> Iterator[dict[str, Any]]:
 
 
 def _number(value: Any, *path: str) -> float:
-    """Return the number at a path of keys in an answer; 0 if there is none."""
+    """Return the number at a path of keys in an answer, or 0 if the answer lacks it."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -45,7 +45,7 @@ def watched(page: JobPage | None, note: Callable[[EngineJob], None]) -> Iterator
     """Show the link and the figures of a job while the block runs it.
 
     Args:
-        page: The engine's page; None: there is none.
+        page: The engine's page, or None for an engine without one.
         note: Called at the end of the block, if the job was found, with what was read last.
     """
     if page is None:

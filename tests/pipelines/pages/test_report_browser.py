@@ -37,7 +37,7 @@ def chromium() -> Iterator[Any]:
 
 
 def check(chromium: Any, report: Path, charts: int = 10, **options: Any) -> None:
-    """Open a page with so many charts and check it; the browser is told `options`."""
+    """Open a page with `options` of the browser, and check it and the number of its charts."""
     from axe_playwright_python.sync_playwright import Axe
 
     with opened_page(chromium, report, **options) as (page, errors):
