@@ -63,6 +63,8 @@ LATE: dict[str, str] = {
         ),
         "a configuration with a pattern by name is read without compiling any",
     ),
+    "pipelines/dataset/tokenizers.py:_find_model_of_dataset": "a tokenizer is found without the "
+    "models of manifests and of configurations",
     "pipelines/stages/context.py:BuildContext.pipelines": "plans and finished builds need no Beam",
     **dict.fromkeys(
         (

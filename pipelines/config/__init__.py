@@ -2,20 +2,26 @@
 
 `load_config` reads a YAML file into a frozen `BuildConfig`. Everything wrong with the file is shown
 at once, each problem with its key, file, line and column.
+
+Importing this package loads no models; the first use of one of its names does.
 """
 
 from __future__ import annotations
 
-from pipelines.config.build import (
-    BeamConfig,
-    BuildConfig,
-    CountsConfig,
-    EncodeConfig,
-    load_config,
-    read_config,
-)
-from pipelines.config.source import SourceConfig
-from pipelines.config.tokenizer import RulesConfig, TokenizerConfig
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pipelines.config.build import (
+        BeamConfig,
+        BuildConfig,
+        CountsConfig,
+        EncodeConfig,
+        load_config,
+        read_config,
+    )
+    from pipelines.config.source import SourceConfig
+    from pipelines.config.tokenizer import RulesConfig, TokenizerConfig
 
 __all__ = [
     "BeamConfig",
@@ -28,3 +34,17 @@ __all__ = [
     "load_config",
     "read_config",
 ]
+
+_MODULES: Final = {
+    "RulesConfig": "tokenizer",
+    "SourceConfig": "source",
+    "TokenizerConfig": "tokenizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'build')}"), name)
+    globals()[name] = value
+    return value

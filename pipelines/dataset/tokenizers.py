@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from pipelines.dataset.reading import TokenDataset
 from pipelines.errors import InputError
 from pipelines.manifest.names import SHARD_FILE, SIZES
 from pipelines.storage.directory import Directory
@@ -40,12 +39,12 @@ def find_model(location: str, storage_options: Mapping[str, Any] | None = None) 
         return read_source(location, storage_options=options, compare=False).model
     if SIZES in (place / "tokenizer").other_names():
         with suppress(InputError):  # nothing is encoded yet, or the record is damaged
-            return TokenDataset.open(location, options).find_model()
+            return _find_model_of_dataset(location, options)
     for directory in (place, place / "tokenizer"):
         with suppress(FileNotFoundError, NotADirectoryError):
             return load_model(directory)
     try:
-        return TokenDataset.open(location, options).find_model()
+        return _find_model_of_dataset(location, options)
     except InputError:
         missing = missing_tokenizer(place, location)
         if any(map(SHARD_FILE.fullmatch, place.sizes())):
@@ -54,3 +53,9 @@ def find_model(location: str, storage_options: Mapping[str, Any] | None = None) 
                 f"tokenizer on them, `beam-bpe counts top {location}` shows them."
             )
         raise missing from None
+
+
+def _find_model_of_dataset(location: str, options: Mapping[str, Any]) -> Model:
+    from pipelines.dataset.reading import TokenDataset
+
+    return TokenDataset.open(location, options).find_model()

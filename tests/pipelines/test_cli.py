@@ -162,6 +162,19 @@ def test_the_command_starts_without_importing_what_only_stages_need(arguments: l
     assert done.stderr.splitlines()[-1] == ""
 
 
+@pytest.mark.process
+def test_a_tokenizer_is_found_without_the_models_of_a_build() -> None:
+    unneeded = {"pipelines.config.build", "pipelines.manifest.models", "pipelines.dataset.reading"}
+    code = (
+        "import sys, pipelines.dataset.tokenizers\n"
+        f"print(*({unneeded!r} | {{'apache_beam', 'pandas'}}) & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout == "\n"
+
+
 # --- the way of arguments to the stages
 
 
