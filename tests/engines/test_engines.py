@@ -113,7 +113,8 @@ def test_flink_cluster(
         figures = job["figures"]
         assert figures["subtasks_finished"] == figures["subtasks"] > 0
         assert figures["records"] > 0 and figures["bytes_sent"] > 0
-        assert (figures["restarts"], figures["task_managers"]) == (0, 2)
+        # The cluster reads its metrics every ten seconds: a shorter job can end without this one.
+        assert (figures.get("restarts", 0), figures["task_managers"]) == (0, 2)
 
 
 @pytest.mark.engines
