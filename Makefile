@@ -86,6 +86,7 @@ fuzz: $(VENV)/installed-test
 ## make fuzz-native  libFuzzer over the native code, for SECONDS=600 in all; needs clang
 fuzz-native: $(VENV)/installed-test
 	$(BIN)/python tests/support/native_fuzzing.py --seconds $(SECONDS)
+	FUZZ_COLLECTED=1 $(PYTEST) tests/bpe_core/test_fuzz_corpus.py -o timeout=900
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
 engines: $(VENV)/installed-test wheel

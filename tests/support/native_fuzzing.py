@@ -2,8 +2,8 @@
 
 `make fuzz-native` runs this file. Each target in `tests/native/fuzz` compares two implementations.
 Inputs are collected in `out/fuzz/corpus`; the smallest that together reach all code are kept in
-`tests/native/fuzz/corpus`, a line in base64 for each (`--keep`). The test
-`tests/bpe_core/test_fuzz_corpus.py` compares these with Python.
+`tests/native/fuzz/corpus`, a line in base64 for each (`--keep`). `make test` compares these with
+Python, `make fuzz-native` all of them (`tests/bpe_core/test_fuzz_corpus.py`).
 """
 
 from __future__ import annotations
@@ -75,9 +75,19 @@ def fuzzed_patterns() -> list[str]:
 
 
 def kept_inputs(target: str) -> list[bytes]:
+    """Return the inputs in the repository."""
     path = KEPT / f"{target}.txt"
     lines = path.read_text("ascii").split() if path.exists() else []
     return [base64.b64decode(line) for line in lines]
+
+
+def inputs_to_compare(target: str) -> list[bytes]:
+    """Return the inputs in the repository; with FUZZ_COLLECTED=1 also those of earlier runs."""
+    collected = OUT / "corpus" / target
+    inputs = kept_inputs(target)
+    if os.environ.get("FUZZ_COLLECTED") and collected.is_dir():
+        inputs += [path.read_bytes() for path in sorted(collected.iterdir())]
+    return inputs
 
 
 # --- building -----------------------------------------------------------------------------------
@@ -151,6 +161,7 @@ def fuzz(target: str, seconds: int) -> Result:
         f"-artifact_prefix={found}/{target}-",
         "-print_final_stats=1",
         "-use_value_profile=1",
+        "-len_control=10",  # many inputs begin with a header, so short ones reach little
         *([f"-dict={dictionary}"] if dictionary.exists() else []),
         str(corpus),
     ]

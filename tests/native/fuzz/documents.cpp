@@ -93,50 +93,71 @@ void compare_scan(const Documents& documents) {
   }
 }
 
+constexpr Pattern kPatterns[] = {Pattern::o200k,       Pattern::gpt2,  Pattern::cl100k,
+                                 Pattern::deepseek_v3, Pattern::qwen2, Pattern::whitespace_words};
+
+struct DocumentRules {
+  Pattern pattern;
+  SpecialMatcher specials;
+  Normalizer normalizer;
+
+  // Pre-tokens, and marks with the numbers of special tokens.
+  std::vector<std::string> parts(std::string_view text) const {
+    std::vector<std::string> parts;
+    const Scanner scanner = portable_scanner_for(pattern);
+    const fuzz::Bytes copy(text);
+    const auto add = [&](size_t begin, size_t end) {
+      std::string buffer;
+      const std::string_view segment =
+          normalizer.normalized(copy.view().substr(begin, end - begin), buffer);
+      for (std::string& pretoken : fuzz::pretokens(scanner, segment)) {
+        parts.push_back(std::move(pretoken));
+      }
+    };
+    size_t begin = 0;
+    SpecialMatch match;
+    while (specials.find(copy.data(), copy.size(), begin, match)) {
+      add(begin, match.begin);
+      parts.push_back("\xFF" + std::to_string(match.index));
+      begin = match.end;
+    }
+    add(begin, copy.size());
+    return parts;
+  }
+};
+
 // A cut depends on the text up to what it looks at, and both sides have the pre-tokens of the
 // whole.
-void compare_cuts(std::string_view text, const std::vector<std::string>& special_tokens,
-                  size_t limit) {
-  const SpecialMatcher specials(special_tokens);
+void compare_cuts(std::string_view text, const DocumentRules& splitting, size_t limit) {
   const fuzz::Bytes bytes(text);
-  for (const bool normalizes : {false, true}) {
-    const Normalizer normalizer(normalizes ? NormalizationForm::nfc : NormalizationForm::none);
-    const int64_t cut = safe_cut(bytes.data(), bytes.size(), true, limit, specials, normalizer);
-    const size_t needed = limit + cut_lookahead(specials);
-    for (size_t size = needed; size < text.size(); size += 1 + size / 8) {
-      const fuzz::Bytes part(text.substr(0, size));
-      const int64_t early = safe_cut(part.data(), size, false, limit, specials, normalizer);
-      check(early == kNoCut || early == cut, "a cut depends on the text up to it");
-    }
-    if (cut == kNoCut) continue;
-    const auto at = static_cast<size_t>(cut);
-    check(at > 0 && at < text.size(), "a cut is inside the text");
-    const auto parts_of = [&](std::string_view part) {
-      std::vector<std::string> parts;
-      const fuzz::Bytes copy(part);
-      const Scanner scanner = portable_scanner_for(Pattern::o200k);
-      specials.for_each_part(copy.data(), copy.size(), [&](size_t begin, size_t end) {
-        std::string buffer;
-        const std::string_view segment =
-            normalizer.normalized(copy.view().substr(begin, end - begin), buffer);
-        for (std::string& pretoken : fuzz::pretokens(scanner, segment)) {
-          parts.push_back(std::move(pretoken));
-        }
-      });
-      return parts;
-    };
-    std::vector<std::string> both = parts_of(text.substr(0, at));
-    for (std::string& part : parts_of(text.substr(at))) both.push_back(std::move(part));
-    check(both == parts_of(text), "both sides of a cut have the pre-tokens of the text");
+  CutRule rule;
+  rule.before_white_space = splitting.pattern == Pattern::whitespace_words;
+  const auto find = [&](const fuzz::Bytes& part, bool at_end) {
+    return safe_cut(part.data(), part.size(), at_end, limit, splitting.specials,
+                    splitting.normalizer, rule);
+  };
+  const int64_t cut = find(bytes, true);
+  const size_t needed = limit + cut_lookahead(splitting.specials);
+  for (size_t size = needed; size < text.size(); size += 1 + size / 8) {
+    const int64_t early = find(fuzz::Bytes(text.substr(0, size)), false);
+    check(early == kNoCut || early == cut, "a cut depends on the text up to it");
   }
+  if (cut == kNoCut) return;
+  const auto at = static_cast<size_t>(cut);
+  check(at > 0 && at < text.size(), "a cut is inside the text");
+  std::vector<std::string> both = splitting.parts(text.substr(0, at));
+  for (std::string& part : splitting.parts(text.substr(at))) both.push_back(std::move(part));
+  check(both == splitting.parts(text), "both sides of a cut have the pre-tokens of the text");
 }
 
 }  // namespace
 
 FUZZ_TARGET(data, size) {
   fuzz::Input input(data, size);
-  const size_t step = 1 + input.below(24);
-  const size_t limit = 1 + input.below(64);
+  const uint8_t first = input.byte();
+  const uint8_t second = input.byte();
+  const size_t step = 1 + first % 24;
+  const size_t limit = 1 + second % 64;
   std::vector<std::string> separators;
   std::vector<std::string> specials;
   for (size_t left = 1 + input.below(3); left > 0; --left) {
@@ -151,7 +172,14 @@ FUZZ_TARGET(data, size) {
     specials.push_back(special);
   }
   const std::string_view text = input.rest();
-  compare_cuts(text, specials, limit);
+  static constexpr uint8_t kFlags[] = {0, kTakesSpaceAfter, kTakesSpaceBefore, kSingleWord};
+  const std::vector<uint8_t> flags(specials.size(), kFlags[second / 64]);
+  for (const NormalizationForm form : {NormalizationForm::none, NormalizationForm::nfc}) {
+    const DocumentRules splitting{kPatterns[first / 24 % std::size(kPatterns)],
+                                  SpecialMatcher(specials, flags, {{'a', 'z' + 1}}),
+                                  Normalizer(form)};
+    compare_cuts(text, splitting, limit);
+  }
   if (separators.empty() || separator_problem(separators) != nullptr) return 0;
   const Documents expected = split_simply(text, separators);
   const Separators native(separators);

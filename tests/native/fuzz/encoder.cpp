@@ -31,12 +31,23 @@ struct Tokenizer {
   std::vector<std::string> specials;
   Pattern pattern;
   Normalizer normalizer;
+  SpacePrefix space_prefix;
+  bool drops_white_space = false;
 };
 
 Tokenizer read_tokenizer(fuzz::Input& input) {
   Tokenizer tokenizer;
   const uint8_t options = tokenizer.options = input.byte();
   tokenizer.pattern = kPatterns[input.below(std::size(kPatterns))];
+  if ((options & 128) != 0) {
+    const uint8_t more = input.byte();
+    tokenizer.space_prefix = {static_cast<SpacePrefix::Place>(more % 5), (more & 8) != 0};
+    tokenizer.drops_white_space = (more & 16) != 0;
+    // Other places are for what is split as if nothing stood before it.
+    if (tokenizer.space_prefix.place != SpacePrefix::Place::byte_level) {
+      tokenizer.pattern = Pattern::none;
+    }
+  }
   const uint32_t first_id = (options & 1) != 0 ? 70'000 : 0;
   for (uint32_t byte = 0; byte < 256; ++byte) tokenizer.byte_ids[byte] = first_id + byte;
   uint32_t next_id = first_id + 256;
@@ -117,7 +128,7 @@ Ids merge(const Tokenizer& tokenizer, const std::string& pretoken) {
   return ids;
 }
 
-// Calls visit(text, -1) for text between special tokens and visit("", i) for token i.
+// Calls visit(text, from, -1) for text between special tokens and visit("", from, i) for token i.
 template <class Visit>
 void split_special(const Tokenizer& tokenizer, std::string_view text, const Visit& visit) {
   size_t begin = 0;
@@ -135,19 +146,36 @@ void split_special(const Tokenizer& tokenizer, std::string_view text, const Visi
       ++at;
       continue;
     }
-    visit(text.substr(begin, at - begin), -1);
-    visit("", found);
+    visit(text.substr(begin, at - begin), begin, -1);
+    visit("", at, found);
     begin = at += longest;
   }
-  visit(text.substr(begin), -1);
+  visit(text.substr(begin), begin, -1);
 }
 
 constexpr uint32_t kFirstSpecial = 60'000;
 
+// Puts a space before a segment that begins at `from` of a document, where the tokenizer does.
+void prefix_space(const Tokenizer& tokenizer, size_t from, bool is_empty, std::string& segment) {
+  using enum SpacePrefix::Place;
+  const SpacePrefix& prefix = tokenizer.space_prefix;
+  const bool has_space = segment.starts_with(' ');
+  if (prefix.place == byte_level) {
+    if (!segment.empty() && !has_space) segment.insert(0, 1, ' ');
+    return;
+  }
+  const bool is_place = prefix.place == every_segment ||
+                        (from == 0 && (prefix.place == first_segment || prefix.place == document));
+  if (!is_place || is_empty || (segment.empty() && prefix.place != document)) return;
+  if (prefix.before_space || !(has_space || segment.starts_with("\u2581"))) {
+    segment.insert(0, 1, ' ');
+  }
+}
+
 Ids encode(const Tokenizer& tokenizer, std::string_view document) {
   Ids ids;
   const Scanner scanner = portable_scanner_for(tokenizer.pattern);
-  split_special(tokenizer, document, [&](std::string_view text, int special) {
+  split_special(tokenizer, document, [&](std::string_view text, size_t from, int special) {
     if (special >= 0) {
       ids.push_back(kFirstSpecial + static_cast<uint32_t>(special));
       return;
@@ -155,7 +183,10 @@ Ids encode(const Tokenizer& tokenizer, std::string_view document) {
     std::string normalized;
     tokenizer.normalizer.normalize(reinterpret_cast<const uint8_t*>(text.data()), text.size(),
                                    normalized);
+    prefix_space(tokenizer, from, document.empty(), normalized);
     for (const std::string& pretoken : fuzz::pretokens(scanner, normalized)) {
+      const auto* const bytes = reinterpret_cast<const uint8_t*>(pretoken.data());
+      if (tokenizer.drops_white_space && begins_with_white_space(bytes, pretoken.size())) continue;
       for (const uint32_t id : merge(tokenizer, pretoken)) ids.push_back(id);
     }
   });
@@ -248,13 +279,16 @@ FUZZ_TARGET(data, size) {
       scanner, tokenizer.normalizer, portable);
   encoder.set_whole_tokens({whole.bytes.data(), whole.offsets.data(), tokenizer.whole_ids.data(),
                             tokenizer.whole.size()});
+  encoder.set_space_prefix(tokenizer.space_prefix);
+  if (tokenizer.drops_white_space) encoder.drop_white_space();
   WorkspacePool pool((tokenizer.options & 64) != 0 ? 1 << 15 : 8);
   // The second pass finds in the cache what the first one has put there.
   for (int pass = 0; pass < 2; ++pass) {
     compare<uint32_t>(encoder, pool, specials, columns, expected, 1);
     if (largest < 65'000) compare<uint16_t>(encoder, pool, specials, columns, expected, 1);
   }
-  if (tokenizer.whole.empty() && !tokenizer.join_unknown) {
+  const bool is_plain = tokenizer.whole.empty() && !tokenizer.join_unknown;
+  if (is_plain && !tokenizer.drops_white_space && largest < 1000) {
     compare_use(encoder, pool, tokenizer, pretokens);
   }
   return 0;

@@ -43,7 +43,7 @@ class SimpleReader {
     do {
       space();
       std::string key;
-      if (!string(key)) return false;
+      if (!string(key, true)) return false;
       space();
       if (!take(':')) return false;
       space();
@@ -122,7 +122,7 @@ class SimpleReader {
     return n;
   }
 
-  bool string(std::string& text) {
+  bool string(std::string& text, bool is_key = false) {
     if (!take('"')) return false;
     for (;;) {
       if (left_.empty()) return false;
@@ -152,8 +152,10 @@ class SimpleReader {
             low < 0xE000) {
           code_point = 0x10000 + ((code_point - 0xD800) << 10 | (low - 0xDC00));
         } else {
+          // A key with half of a pair is none of the fields.
           left_ = before;
-          unsure_ = true;
+          unsure_ |= !is_key;
+          text.push_back('\xFF');
           continue;
         }
       }

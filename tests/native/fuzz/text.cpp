@@ -42,9 +42,11 @@ template <class Unit>
 void check_transcoding(std::string_view bytes) {
   std::vector<Unit> units(bytes.size() / sizeof(Unit));
   if (!units.empty()) std::memcpy(units.data(), bytes.data(), units.size() * sizeof(Unit));
+  if constexpr (sizeof(Unit) == 4) {
+    for (Unit& unit : units) unit %= 0x110000;
+  }
   std::string expected;
   for (size_t i = 0; i < units.size(); ++i) {
-    if constexpr (sizeof(Unit) == 4) units[i] %= 0x110000;
     const uint32_t unit = units[i];
     const uint32_t next = i + 1 < units.size() ? units[i + 1] : 0;
     if (unit >= 0xD800 && unit < 0xDC00 && next >= 0xDC00 && next < 0xE000) {
