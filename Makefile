@@ -3,6 +3,7 @@ PYTHON ?= python3
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV := .venv
 BIN := $(VENV)/bin
+NATIVE_TESTS := $(wildcard $(addprefix tests/native/,*.cpp fuzz/*.cpp fuzz/*.hpp))
 NATIVE := $(wildcard $(addprefix bpe_core/native/,*.cpp *.hpp bindings/*.cpp bindings/*.hpp))
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
@@ -12,6 +13,7 @@ ARCH ?= $(shell uname -m)
 PYTHONS ?= $(foreach version,3.11 3.12 3.13 3.14,$(shell python$(version) -c 'import sys; print(sys.executable)' 2>/dev/null))
 TARGETS ?= linux-x86_64 linux-aarch64 macos-arm64 macos-x86_64
 SEED := 1
+SECONDS := 600
 PYTEST := $(BIN)/python -m pytest
 # Two processes; tests of a file stay together, for what they share.
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder --durations=25
@@ -21,7 +23,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak fuzz engines lint format types schema tables libraries bench bench-data bench-quick sanitize sdist wheel release docs docs-serve clean
+.PHONY: help quickstart check test smoke nightly soak fuzz fuzz-native engines lint format types schema tables libraries bench bench-data bench-quick sanitize sanitize-threads sdist wheel release docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -70,7 +72,7 @@ smoke: $(VENV)/installed-test
 ## make nightly      all there is, by Beam and in processes, with many examples: before a release
 nightly: $(VENV)/installed-test $(VENV)/installed-docs wheel
 	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_TWO) -m "not soak" -o timeout=900
-	TESTS=nightly $(MAKE) soak fuzz
+	TESTS=nightly $(MAKE) soak fuzz fuzz-native
 
 ## make soak         the long tests: large texts, many merges, memory
 soak: $(VENV)/installed-test
@@ -81,6 +83,11 @@ fuzz: $(VENV)/installed-test
 	$(BIN)/python tests/support/fuzzing.py --readers 20000 --builds 2000 --seed $(SEED)
 	$(BIN)/python tests/support/tokenizer_fuzzing.py --cases 20000 --seed $(SEED)
 
+## make fuzz-native  libFuzzer over the native code, for SECONDS=600 in all; needs clang
+fuzz-native: $(VENV)/installed-test
+	$(BIN)/python tests/support/native_fuzzing.py --seconds $(SECONDS)
+	FUZZ_COLLECTED=1 $(PYTEST) tests/bpe_core/test_fuzz_corpus.py -o timeout=900
+
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
 engines: $(VENV)/installed-test wheel
 	REQUIRE_ENGINES=1 $(PYTEST) tests/engines -m "not soak" -o timeout=900
@@ -89,13 +96,13 @@ engines: $(VENV)/installed-test wheel
 lint: $(VENV)/installed-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE) $(NATIVE_TESTS)
 
 ## make format       ruff and clang-format, changing files
 format: $(VENV)/installed-lint
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $(NATIVE)
+	$(BIN)/clang-format -i $(NATIVE) $(NATIVE_TESTS)
 
 ## make types        mypy, strict
 types: $(VENV)/installed-lint $(VENV)/installed-test
@@ -138,6 +145,10 @@ bench-quick: $(BENCH)/installed
 sanitize: $(VENV)/installed-test
 	bash tests/sanitize.sh
 
+## make sanitize-threads  the part of it that threads share, under the thread sanitizer
+sanitize-threads: $(VENV)/installed-test
+	bash tests/sanitize.sh thread
+
 ## make sdist        the source distribution, in dist/
 sdist: $(VENV)/installed
 	@$(PYTHON) tools/environment.py $(VENV) --group sdist
@@ -170,5 +181,5 @@ release: $(WHEEL)/installed
 ## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:
 	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf out/quickstart out/benchmarks out/bench-venv out/wheel-venv out/wheels out/site out/site-scripts
+	rm -rf out/quickstart out/fuzz out/benchmarks out/bench-venv out/wheel-venv out/wheels out/site out/site-scripts
 	rm -f $(VENV)/installed*

@@ -40,6 +40,7 @@ def test_clean_leaves_builds_of_users_alone() -> None:
     below_out = {name for name in names if Path(name).parts[0] == "out"}
     assert below_out == {
         "out/quickstart",
+        "out/fuzz",
         "out/benchmarks",
         "out/bench-venv",
         "out/wheel-venv",

@@ -154,7 +154,8 @@ bool may_cut(const uint8_t* text, size_t size, size_t place, const Normalizer& n
   if (continues_character(text[place]) || !ends_with_letter(text, place, normalizer)) return false;
   if (text[place] < 0x80) return text[place] != '\'' && !is_ascii_letter(text[place]);
   const uint32_t next = decode_utf8(text + place, size - place).code_point;
-  if (next == kInvalidCodePoint) return true;
+  // Scanners may read bytes that are not UTF-8 as a letter.
+  if (next == kInvalidCodePoint) return false;
   return !is_letter(next) && !is_mark(next) && normalizer.is_fixed(next);
 }
 

@@ -49,8 +49,8 @@ enum class Splitting {
 // pos, at most capacity of them) and returns their number, which is 0 only at pos == size or
 // capacity == 0. text[0, size) is one segment: a document, or the text between two special
 // tokens. pos must be 0 or an end given before. Bytes that are not UTF-8 count as characters that
-// are neither letters nor numbers nor white space. All calls for a segment together take time
-// linear in its size.
+// are neither letters nor numbers nor white space; overlong forms and surrogates count as the
+// characters that they spell. All calls for a segment together take time linear in its size.
 class Scanner {
  public:
   using Scan = size_t (*)(const uint8_t* text, size_t size, size_t pos, size_t* ends,

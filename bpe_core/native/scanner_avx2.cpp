@@ -44,11 +44,12 @@ struct Avx2 {
                 _mm256_cmpeq_epi8(_mm256_max_epu8(high, bound), high));
   }
 
-  // The code point whose UTF-8 form starts here; at most 0x1FFFFF for any bytes.
+  // The code point whose UTF-8 form starts here; more than kMaxCodePoint for F8 and above, which
+  // start none.
   BPE_SCAN_TARGET static inline uint32_t code_point(const uint8_t* bytes) {
     // Positions of the code point's bits, by the first half of the first byte.
     static constexpr uint32_t kPayload[16] = {
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x0F3F3F3F};
     uint32_t word;
     std::memcpy(&word, bytes, sizeof word);
     word = __builtin_bswap32(word);

@@ -379,6 +379,13 @@ def test_bytes_that_are_not_utf8_are_cut_only_around_whole_characters(parts: lis
                 assert repaired == broken.decode("utf-8", "replace")
 
 
+def test_no_cut_is_between_a_letter_and_bytes_that_a_scanner_reads_as_one() -> None:
+    """The bytes C1 B4 are an overlong form of the letter t."""
+    raw = b"K\xc1\xb4"
+    assert _native.split_pretokens("o200k", raw).tolist() == [3]
+    assert _native.safe_cut(raw, True, 2, special_set([])) is None
+
+
 def test_a_cut_needs_to_see_far_enough_ahead() -> None:
     specials = special_set(["<|endoftext|>"])
     assert _native.cut_lookahead(specials) == len("<|endoftext|>") - 1

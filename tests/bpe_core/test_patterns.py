@@ -286,6 +286,19 @@ def test_time_is_linear_in_the_text(pattern: str) -> None:
             assert time.perf_counter() - start < 5, unit
 
 
+@pytest.mark.parametrize("pattern", SPLITTING)
+@pytest.mark.parametrize("first", [b"\xc1", b"\xed\xa0", b"\xf4\x90", b"\xf8", b"\xff"])
+def test_bytes_that_start_no_character_are_the_same_for_every_scanner(
+    pattern: str, first: bytes
+) -> None:
+    """In blocks of vector instructions too, whatever follows."""
+    for rest in (b"", b"\xbf", b"\xbf\xbf", b"\xbf\xbf\xbf"):
+        data = b"-" + first + rest + b"word 12 " + "漢é".encode()
+        for text in (data, data * 9):
+            expected = split_pretokens(pattern, text, 256, True).tolist()
+            assert split_pretokens(pattern, text).tolist() == expected, text
+
+
 # A cut after a letter and before what is neither letter nor mark nor apostrophe
 
 
