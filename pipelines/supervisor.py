@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -54,6 +55,26 @@ MEMORY_SETTINGS = {
 def in_child() -> bool:
     """Return True if this process is the child of a supervising launcher."""
     return STATUS_VARIABLE in os.environ
+
+
+@contextmanager
+def pandas_absent() -> Iterator[None]:
+    """Import what the block imports as if pandas were not installed."""
+    absent = _AbsentPandas()
+    sys.meta_path.insert(0, absent)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(absent)
+
+
+class _AbsentPandas(MetaPathFinder):
+    """Finder of modules for which pandas is not installed."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Refuse to find pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -105,21 +104,8 @@ def leave_out_pandas() -> None:
     """
     import pyarrow as pa  # takes long to import
 
-    absent = _AbsentPandas()
-    sys.meta_path.insert(0, absent)
-    try:
+    with supervisor.pandas_absent():
         pa.scalar(0)
-    finally:
-        sys.meta_path.remove(absent)
-
-
-class _AbsentPandas(MetaPathFinder):
-    """Finder of modules for which pandas is not installed."""
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        """Refuse to find pandas."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
 
 
 @contextmanager

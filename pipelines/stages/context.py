@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +19,7 @@ from pipelines.stages.output import Output
 from pipelines.stages.report import Report
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
-from pipelines.supervisor import deferred_interruption
+from pipelines.supervisor import deferred_interruption, in_child, pandas_absent
 
 if TYPE_CHECKING:
     from pipelines.stages.pipelines import Pipelines
@@ -159,16 +159,18 @@ class BuildContext:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Disable garbage collection while Beam is imported; it would take a third of the import time.
+    """Import Beam faster: without garbage collection, and in a command's child without pandas.
 
-    The imported objects are permanent, so they are frozen: later collections skip them.
+    Collection would take a third of the import time. The imported objects are permanent, so they
+    are frozen: later collections skip them. Pipelines of commands have no data frames.
     """
     if "apache_beam" in sys.modules or not gc.isenabled():
         yield
         return
     gc.disable()
     try:
-        yield
+        with pandas_absent() if in_child() else nullcontext():
+            yield
     finally:
         gc.freeze()
         gc.enable()

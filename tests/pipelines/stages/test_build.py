@@ -163,6 +163,27 @@ def test_no_garbage_is_collected_while_beam_is_imported_and_it_is_again_afterwar
     gc.unfreeze()
 
 
+@pytest.mark.parametrize("in_child", [True, False])
+def test_beam_is_imported_without_pandas_in_the_child_of_a_command_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_child: bool
+) -> None:
+    monkeypatch.delitem(sys.modules, "apache_beam", raising=False)
+    if in_child:
+        monkeypatch.setenv(supervisor.STATUS_VARIABLE, str(tmp_path))
+    else:
+        monkeypatch.delenv(supervisor.STATUS_VARIABLE, raising=False)
+    finders = list(sys.meta_path)
+    with importing():
+        refusing = [finder for finder in sys.meta_path if finder not in finders]
+        assert len(refusing) == in_child
+        for finder in refusing:
+            assert finder.find_spec("numpy", None) is None
+            with pytest.raises(ModuleNotFoundError):
+                finder.find_spec("pandas", None)
+    assert sys.meta_path == finders
+    gc.unfreeze()
+
+
 @pytest.mark.slow
 def test_the_quickstart_decodes_to_its_source_documents_byte_for_byte(tmp_path: Path) -> None:
     config = load_config(ROOT / "configs" / "quickstart.yaml", [f"output={tmp_path}/out"])
