@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,7 @@ def enter_child(context: typer.Context, debug: bool, first: str) -> None:
             print_end(f"Terminated. {_KEPT}", code)
         raise typer.Exit(code)
     supervisor.enter_child()
+    leave_out_pandas()
     if debug:
         faulthandler.enable()
 
@@ -87,11 +89,37 @@ def leave_at_once() -> Iterator[None]:
     Threads of Arrow may still hold buffers: releasing one during finalization aborts the process.
     """
     code = 0
+    leave_out_pandas()
     try:
         yield
     except typer.Exit as end:
         code = end.exit_code
     supervisor.leave(code)
+
+
+def leave_out_pandas() -> None:
+    """Keep pyarrow from importing pandas, which takes longer than most commands.
+
+    pyarrow looks for pandas when it makes its first value, and again when it makes a data frame:
+    with an error the first time, it does without. Others can import pandas as before.
+    """
+    import pyarrow as pa  # takes long to import
+
+    absent = _AbsentPandas()
+    sys.meta_path.insert(0, absent)
+    try:
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(absent)
+
+
+class _AbsentPandas(MetaPathFinder):
+    """Finder of modules for which pandas is not installed."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Refuse to find pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
 
 
 @contextmanager

@@ -175,6 +175,20 @@ def test_a_tokenizer_is_found_without_the_models_of_a_build() -> None:
     assert done.stdout == "\n"
 
 
+@pytest.mark.process
+def test_commands_leave_out_pandas_unless_a_data_frame_is_made() -> None:
+    code = (
+        "import sys\nfrom pipelines.cli.process import leave_out_pandas\nleave_out_pandas()\n"
+        "import numpy as np, pyarrow as pa, pyarrow.compute as pc\n"
+        "pc.equal(pa.array(np.arange(2)), pa.scalar(1)).to_pylist(), pa.array(['a'])\n"
+        "print('pandas' in sys.modules, len(pa.table({'a': [1]}).to_pandas()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout == "False 1\n"
+
+
 # --- the way of arguments to the stages
 
 
