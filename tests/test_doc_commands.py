@@ -31,7 +31,7 @@ NOT_RUN = {
     r"s3://": "needs a bucket; tests/pipelines/storage run it on a server here",
     r"Flink|Prism|Portable|--no-wait": "needs an engine; tests/engines run it",
     r"apache_beam\.yaml|expansion_service": "test_beam_yaml.py, test_expansion_service.py run it",
-    r"^(java|docker|gcloud|pip|python -m apache_beam|torchrun)\b": "needs other programs",
+    r"^(java|docker|gcloud|pip|pipx|uvx|python -m apache_beam|torchrun)\b": "needs other programs",
     r"^echo 15496": "has ids of another tokenizer; test_text_commands.py runs it",
     r"^make\b|^python3 -m venv|/pip ": "test_makefile.py and .ci/run run it",
     r"^python examples|^\.venv/bin/python examples": "test_docs.py runs the examples",

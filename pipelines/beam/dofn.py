@@ -17,8 +17,9 @@ class VersionCheckedDoFn(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._versions = dict(worker_versions())
+        self._run = FAILURE.run
 
     def setup(self) -> None:
         """Compare the versions. A subclass with its own `setup` must call this first."""
-        with FAILURE.noted():
+        with FAILURE.noted(self._run):
             check_worker(self._versions)

@@ -27,6 +27,12 @@ _SHOWN: Final[Mapping[str, Callable[[float], str]]] = {
     "back_pressured_seconds": lambda value: f"{value:.0f} s of back-pressure",
 }
 
+# Of Flink and of Dataflow.
+_FINAL_STATES: Final = {
+    *("FINISHED", "CANCELED", "FAILED"),
+    *("DONE", "CANCELLED", "UPDATED", "DRAINED"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineJob:
@@ -47,6 +53,11 @@ class EngineJob:
     state: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if the engine does nothing more for the job."""
+        return self.state in _FINAL_STATES
 
     def __str__(self) -> str:
         """Return the state and the figures as a line of text.

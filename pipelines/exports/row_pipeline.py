@@ -55,5 +55,5 @@ class DoTask(VersionCheckedDoFn):
 
     def process(self, descriptor: bytes) -> Iterator[str]:
         """Do the task of a descriptor, and yield the name of its entry."""
-        with FAILURE.task():
+        with FAILURE.task(self._run):
             yield do_task(self._job, self._step, descriptor)

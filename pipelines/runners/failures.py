@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -29,7 +30,7 @@ from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from bpe_core.errors import BpeError
 from pipelines import supervisor
-from pipelines.errors import WorkerVersionError
+from pipelines.errors import PipelineError, WorkerVersionError
 
 # One of our exceptions in the text of a traceback from Beam's workers: the last of a chain.
 _RAISED: Final = re.compile(
@@ -75,17 +76,22 @@ class _Failure:
     """First error in a local pipeline, after which its workers start no more tasks.
 
     Beam reports an error of one worker only when the workers before it have done all their tasks.
+    The workers of an interrupted pipeline may still run in this process when the next one does, so
+    each task brings the run to which it belongs.
     """
 
     def __init__(self) -> None:
         self._watched = False
+        self._run = ""
+        self._ended: set[str] = set()
+        self._former: set[str] = set()  # errors of workers whose pipeline has ended
         self._error: Exception | None = None
         self._interrupted = False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Record errors while a local pipeline runs. Other runners may retry a failed bundle."""
-        self._watched, self._error = True, None
+        self._watched, self._error, self._run = True, None, uuid.uuid4().hex
         try:
             yield
         except RuntimeError as error:
@@ -96,18 +102,28 @@ class _Failure:
             raise
         finally:
             self._watched = False
+            self._ended.add(self._run)
+
+    @property
+    def run(self) -> str:
+        """Return the run of the local pipeline that is watched, or "" if none is."""
+        return self._run if self._watched else ""
 
     def note(self, error: Exception) -> None:
         """Record the error if a pipeline runs and this is its first error."""
-        if self._watched and self._error is None:
+        if not self._watched or self._error is not None:
+            return
+        if not str(error).startswith(tuple(self._former)):  # Beam adds the name of the step
             self._error = error
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Record the error with which the block, a worker's task, ends."""
+    def noted(self, run: str) -> Iterator[None]:
+        """Record the error with which the block, a worker's task of a run, ends."""
         try:
             yield
         except Exception as error:
+            if run in self._ended:
+                self._former.add(str(error))  # Beam logs it, too
             self.note(error)
             raise
 
@@ -116,10 +132,16 @@ class _Failure:
         self._interrupted = True
 
     @contextmanager
-    def task(self) -> Iterator[None]:
-        """Run a worker's task, unless another task has failed, and record its error."""
-        self.raise_again()
-        with self.noted():
+    def task(self, run: str) -> Iterator[None]:
+        """Run a worker's task of a run, unless another task has failed, and record its error.
+
+        Raises:
+            PipelineError: The run has ended without this worker.
+        """
+        with self.noted(run):
+            if run in self._ended:
+                raise PipelineError("The pipeline of this task has ended.")
+            self.raise_again()
             yield
 
     def forget(self) -> None:

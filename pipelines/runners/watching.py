@@ -8,6 +8,7 @@ pipeline.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -19,6 +20,7 @@ from pipelines.redaction import redact
 _SECONDS: Final = 2.0  # between two questions
 _MOST_SECONDS: Final = 60.0  # after many questions without an answer
 _SECONDS_TO_END: Final = 5.0
+_SECONDS_BETWEEN_LAST: Final = 0.2
 _FAILURES_TO_REPORT: Final = 3  # in a row: a busy engine may miss one
 _MOST_MESSAGES: Final = 20
 
@@ -64,12 +66,13 @@ def watched(page: JobPage | None, note: Callable[[EngineJob], None]) -> Iterator
 
 
 class _Watcher:
-    """Thread that asks a page until it is ended, and once more then."""
+    """Thread that asks a page until it is ended, and then until the job is over."""
 
     def __init__(self, page: JobPage) -> None:
         self.job: EngineJob | None = None
         self._page = page
         self._ended = threading.Event()
+        self._last = 0.0
         self._failures = 0
         self._complained = False
         self._left: set[str] = set()
@@ -80,7 +83,8 @@ class _Watcher:
         self._thread.start()
 
     def end(self, seconds: float) -> None:
-        """Ask once more, and wait for the answer at most so long."""
+        """Ask until the job is over, and wait for it at most so long."""
+        self._last = time.monotonic() + seconds
         self._ended.set()
         self._thread.join(seconds)
 
@@ -95,9 +99,15 @@ class _Watcher:
                 self._failures += 1
                 if self._failures == _FAILURES_TO_REPORT:
                     self._complain(error)
-            if is_last:
+            if is_last and (self._failures or self._is_over or time.monotonic() > self._last):
                 return
+            if is_last:  # the pipeline is done before its engine has noted it
+                time.sleep(_SECONDS_BETWEEN_LAST)
             is_last = self._ended.wait(seconds)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.job is None or self.job.is_over
 
     def _look(self) -> None:
         if self.job is None:

@@ -202,7 +202,7 @@ class _CountTasks(VersionCheckedDoFn):
         if FAILURE.happened:
             for _ in self._counter.commit():  # keep the finished tasks
                 pass
-        with FAILURE.task():
+        with FAILURE.task(self._run):
             yield from self._counter.count(TaskWork.from_bytes(descriptor))
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -219,7 +219,7 @@ class _ReadCommits(VersionCheckedDoFn):
         self._job = job
 
     def process(self, name: bytes) -> Iterator[tuple[int, bytes]]:
-        with FAILURE.task():
+        with FAILURE.task(self._run):
             yield from read_commit(self._job, name.decode()).descriptors(self._job.shards)
 
 
@@ -230,7 +230,7 @@ class _MergeShards(VersionCheckedDoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
         shard, descriptors = element
-        with FAILURE.task():
+        with FAILURE.task(self._run):
             entry = merge_commits(self._job, shard, descriptors, beam_meter())
         yield json.dumps(entry).encode()
 
@@ -241,7 +241,7 @@ class _WriteTasks(VersionCheckedDoFn):
         self._job = job
 
     def process(self, descriptor: bytes) -> Iterator[bytes]:
-        with FAILURE.task():
+        with FAILURE.task(self._run):
             entry = write_task(self._job, TaskWork.from_bytes(descriptor), beam_meter())
         yield json.dumps(entry).encode()
 
@@ -264,7 +264,7 @@ class _Train(VersionCheckedDoFn):
         self._job = job
 
     def process(self, _: bytes) -> Iterator[bytes]:
-        with FAILURE.task():
+        with FAILURE.task(self._run):
             fingerprint = self._job.train()
             if self._job.tasks:
                 self._job.begin_encoding(fingerprint)
@@ -278,7 +278,7 @@ class _WriteTrainedTasks(VersionCheckedDoFn):
         self._encode_job: EncodeJob | None = None
 
     def process(self, descriptor: bytes, trained: bytes) -> Iterator[bytes]:
-        with FAILURE.task():
+        with FAILURE.task(self._run):
             if self._encode_job is None:
                 self._encode_job = self._job.encode_job(trained.decode())
             entry = write_task(self._encode_job, TaskWork.from_bytes(descriptor), beam_meter())

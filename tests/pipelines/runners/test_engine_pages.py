@@ -35,6 +35,7 @@ def server() -> Iterator[FlinkServer]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_SECONDS", 0.01)
+    monkeypatch.setattr(watching, "_SECONDS_BETWEEN_LAST", 0.01)
     monkeypatch.setattr(flink_page, "_SECONDS_TO_ANSWER", 0.2)
     for interval in ("LINE_SECONDS", "JSON_SECONDS"):
         monkeypatch.setattr(displays, interval, 0.01)
@@ -213,6 +214,17 @@ def test_the_link_and_the_figures_are_shown_and_the_last_ones_kept(
 
 
 @pytest.mark.usefixtures("quick")
+def test_the_state_is_read_until_the_engine_has_noted_the_end(server: FlinkServer) -> None:
+    server.run_job(NAME)
+    kept: list[EngineJob] = []
+    late = threading.Timer(0.2, server.answers[f"/jobs/{JOB}"].update, [{"state": "FINISHED"}])
+    with watched(page(server, is_unique=True), kept.append):
+        wait_for(lambda: ("/taskmanagers", None) in server.asked)
+        late.start()
+    assert [job.state for job in kept] == ["FINISHED"]
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("status", [200, 401, 404, 500])
 def test_a_page_that_fails_is_reported_once_and_the_work_goes_on(
     server: FlinkServer, capfd: pytest.CaptureFixture[str], status: int
@@ -310,7 +322,10 @@ def test_before_its_submission_there_is_no_job_of_dataflow(result: Any) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_messages_of_an_engine_are_shown_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_messages_of_an_engine_are_shown_once(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_SECONDS_TO_END", 0.1)  # the client's job never ends
     runner = SimpleNamespace(dataflow_client=_Client())
     result = SimpleNamespace(has_job=True, job_id=lambda: "1", _runner=runner)
     kept: list[EngineJob] = []

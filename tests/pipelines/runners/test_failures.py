@@ -22,7 +22,7 @@ from runner_support import config, run
 
 from bpe_core.errors import FormatError
 from pipelines import runners
-from pipelines.errors import InputError, OutputError, WorkerVersionError
+from pipelines.errors import InputError, OutputError, PipelineError, WorkerVersionError
 from pipelines.runners import failures
 
 pytestmark = pytest.mark.beam
@@ -306,7 +306,7 @@ class _Work(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: int) -> Iterator[int]:
         runners.FAILURE.raise_again()
-        with runners.FAILURE.noted():
+        with runners.FAILURE.noted(runners.FAILURE.run):
             _LOCAL["tasks"].append(element)
             if element == self._failing:
                 _LOCAL["failed"].set()
@@ -337,6 +337,26 @@ def test_a_failure_is_forgotten_with_its_pipeline_and_elsewhere_never_noted() ->
     with pytest.raises(InputError):
         run(fail_plainly)
     assert not runners.FAILURE.happened
-    with pytest.raises(InputError), runners.FAILURE.noted():
+    with pytest.raises(InputError), runners.FAILURE.noted(runners.FAILURE.run):
         raise InputError("Outside of a local pipeline, a bundle may be tried again.")
     assert not runners.FAILURE.happened
+
+
+def test_workers_of_an_interrupted_pipeline_do_not_fail_the_next_one() -> None:
+    failure = runners.FAILURE
+    with pytest.raises(KeyboardInterrupt), failure.watched():
+        former = failure.run
+        task = failure.task(former)
+        task.__enter__()  # a task that is under way
+        raise KeyboardInterrupt
+    with failure.watched():
+        assert failure.run not in ("", former)
+        lost = InputError("The lock is lost.")
+        assert not task.__exit__(InputError, lost, None)
+        with pytest.raises(PipelineError, match="ended"), failure.task(former):
+            pytest.fail("a worker of the former pipeline began a task")
+        failure.note(InputError(f"{lost} [while running 'Count']"))  # as Beam logs it
+        assert not failure.happened
+        with pytest.raises(InputError), failure.task(failure.run):
+            raise InputError("Bad file.")
+        assert failure.happened
