@@ -28,10 +28,7 @@ _SHOWN: Final[Mapping[str, Callable[[float], str]]] = {
 }
 
 # Of Flink and of Dataflow.
-_FINAL_STATES: Final = {
-    *("FINISHED", "CANCELED", "FAILED"),
-    *("DONE", "CANCELLED", "UPDATED", "DRAINED"),
-}
+_FINAL_STATES: Final = {"FINISHED", "CANCELED", "FAILED", "DONE", "CANCELLED", "UPDATED", "DRAINED"}
 
 
 @dataclass(frozen=True, kw_only=True)
