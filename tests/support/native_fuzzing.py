@@ -44,7 +44,7 @@ _SECONDS_OF_ONE = 25
 
 @dataclass(frozen=True)
 class Result:
-    """What libFuzzer reports of one run."""
+    """Figures that libFuzzer reports for one run of a target."""
 
     target: str
     executions: int

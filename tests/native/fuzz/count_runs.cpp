@@ -9,14 +9,10 @@
 
 using namespace bpe;
 using fuzz::check;
+using fuzz::Counted;
 
 namespace {
 
-struct Counted {
-  int64_t count = 0;
-  int64_t documents = 0;
-  bool operator==(const Counted&) const = default;
-};
 using Rows = std::map<std::string, std::map<std::string, Counted>>;  // by key and name of group
 
 constexpr int64_t kMost = INT64_MAX;

@@ -86,6 +86,13 @@ inline std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+// The counts of a pre-token, in the simple readers and tables that native code is compared with.
+struct Counted {
+  int64_t count = 0;
+  int64_t documents = 0;
+  bool operator==(const Counted&) const = default;
+};
+
 using Ends = std::vector<size_t>;
 
 // The ends of all pre-tokens, found `capacity` at a time.

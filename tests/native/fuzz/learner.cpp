@@ -1,5 +1,5 @@
-// Learning of merges equals counting all pairs anew for each. The input: options, then words, each
-// with a count.
+// Compares the learner of merges with one that counts all pairs again before each merge. The input
+// consists of options and of words with their counts.
 #include <map>
 #include <optional>
 

@@ -27,7 +27,7 @@ std::vector<MergeRule> read_rules(fuzz::Input& input) {
   }
   std::map<std::string, uint32_t> id_of;
   std::vector<MergeRule> rules;
-  // A rule may come before those that make its sides, if its number says so.
+  // With shuffled numbers, a rule can precede the rules that produce its sides.
   const bool shuffles = input.flag();
   for (size_t left = input.below(64); left > 0; --left) {
     const size_t a = input.byte() % tokens.size();

@@ -9,14 +9,10 @@
 
 using namespace bpe;
 using fuzz::check;
+using fuzz::Counted;
 
 namespace {
 
-struct Counted {
-  int64_t count = 0;
-  int64_t documents = 0;
-  bool operator==(const Counted&) const = default;
-};
 using Counts = std::map<std::string, Counted>;
 
 constexpr Pattern kPatterns[] = {Pattern::gpt2, Pattern::cl100k, Pattern::o200k,
