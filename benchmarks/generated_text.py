@@ -478,12 +478,13 @@ _SUFFIXES: Final = ((b",",), (b".",), (b"'s",), (b";",), (b"()",), (b":",), (b"?
 _STARTS: Final = 400
 _PADDINGS: Final = 8  # words for each length of padding; a power of two
 _CONSONANTS: Final = "bcdfghjklmnpqrstvwxz"
+_SYLLABLES: Final = [a + b for a in _CONSONANTS for b in "aeiou"]
 _NEVER_RARE: Final = b"bfjquvwxz"  # letters that begin no rare word
 
 
 def _latin(number: int) -> bytes:
     """Return a word of syllables, shorter for small numbers; never of eight letters here."""
-    return _spelled(number, [a + b for a in _CONSONANTS for b in "aeiou"])
+    return _spelled(number, _SYLLABLES)
 
 
 def _spelled(number: int, symbols: Sequence[str]) -> bytes:
@@ -503,7 +504,7 @@ def _letters(first: int, last: int) -> list[str]:
 # Share of a script in the vocabulary out of 21, symbols of its words, and how they end.
 _CYRILLIC_SYLLABLES: Final = [a + b for a in _letters(0x431, 0x44B) for b in "аеиоу"]
 _SCRIPTS: Final = (
-    (10, [a + b for a in _CONSONANTS for b in "aeiou"], ""),
+    (10, _SYLLABLES, ""),
     (2, _CYRILLIC_SYLLABLES, "ь"),  # odd lengths: rare words have four letters
     (1, _letters(0x3B1, 0x3C9), ""),
     (1, _letters(0x628, 0x63A), ""),

@@ -46,7 +46,7 @@ class Sample:
         seconds: Time since the first start, without pauses between invocations of this program.
         attempt: Number of the start of the command.
         stage: Stage of the build.
-        text_bytes: Bytes of text read so far, according to the command.
+        text_bytes: Bytes of text read since this start, according to the command.
         rss: Sum of resident memory.
         pss: Sum of resident memory, in which shared pages count once.
         open_files: Number of open files.
@@ -136,12 +136,12 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """True if the tokenizer is complete."""
+        """Return True if the tokenizer is complete."""
         return (self.output / "tokenizer" / "manifest.json").is_file()
 
     @property
     def kills(self) -> int:
-        """Number of times that the command was killed so far."""
+        """Return the number of times that the command was killed so far."""
         return len(self._kills())
 
     def plan(self) -> None:
@@ -391,6 +391,7 @@ def check_counts(counts: Path, recipe: Recipe) -> dict[str, Any]:
     rare = recipe.text.rare_words
     missing = np.ones(rare.introduced(blocks)[0], bool)
     expected = dict(recipe.text.exact_counts(blocks))
+    distinct = len(missing) + len(expected)
     wrong = repeated = 0
     for batch in _batches(counts):
         pretokens, found = batch["pretoken"], batch["count"].to_numpy()
@@ -411,7 +412,7 @@ def check_counts(counts: Path, recipe: Recipe) -> dict[str, Any]:
         for pretoken, count in zip(others, found[~is_rare].tolist(), strict=True):
             wrong += expected.pop(pretoken, None) != count
     return {
-        "distinct": len(missing) + len(recipe.text.exact_counts(blocks)),
+        "distinct": distinct,
         "wrong": wrong,
         "repeated": repeated,
         "missing": int(missing.sum()) + len(expected),
