@@ -81,8 +81,7 @@ class _Failure:
     """
 
     def __init__(self) -> None:
-        self._watched = False
-        self._run = ""
+        self.run = ""  # of the local pipeline that is watched, or empty if none is
         self._ended: set[str] = set()
         self._former: set[str] = set()  # errors of workers whose pipeline has ended
         self._error: Exception | None = None
@@ -91,7 +90,7 @@ class _Failure:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Record errors while a local pipeline runs. Other runners may retry a failed bundle."""
-        self._watched, self._error, self._run = True, None, uuid.uuid4().hex
+        self.run, self._error = uuid.uuid4().hex, None
         try:
             yield
         except RuntimeError as error:
@@ -101,19 +100,13 @@ class _Failure:
                 time.sleep(_SECONDS_TO_DIE)
             raise
         finally:
-            self._watched = False
-            self._ended.add(self._run)
-
-    @property
-    def run(self) -> str:
-        """Return the run of the local pipeline that is watched, or "" if none is."""
-        return self._run if self._watched else ""
+            self._ended.add(self.run)
+            self.run = ""
 
     def note(self, error: Exception) -> None:
         """Record the error if a pipeline runs and this is its first error."""
-        if not self._watched or self._error is not None:
-            return
-        if not str(error).startswith(tuple(self._former)):  # Beam adds the name of the step
+        is_former = str(error).startswith(tuple(self._former))  # Beam adds the name of the step
+        if self.is_awaited and not is_former:
             self._error = error
 
     @contextmanager
@@ -151,12 +144,12 @@ class _Failure:
     @property
     def happened(self) -> bool:
         """Return True if the running pipeline had an error."""
-        return self._watched and self._error is not None
+        return bool(self.run) and self._error is not None
 
     @property
     def is_awaited(self) -> bool:
         """Return True if a pipeline is running and has had no error yet."""
-        return self._watched and self._error is None
+        return bool(self.run) and self._error is None
 
     @property
     def is_known(self) -> bool:
@@ -165,7 +158,7 @@ class _Failure:
 
     def raise_again(self) -> None:
         """Raise the recorded error, if there is one."""
-        if self._watched and self._error is not None:
+        if self.run and self._error is not None:
             raise self._error
 
 

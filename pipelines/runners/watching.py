@@ -72,7 +72,7 @@ class _Watcher:
         self.job: EngineJob | None = None
         self._page = page
         self._ended = threading.Event()
-        self._last = 0.0
+        self._deadline = 0.0
         self._failures = 0
         self._complained = False
         self._left: set[str] = set()
@@ -84,30 +84,33 @@ class _Watcher:
 
     def end(self, seconds: float) -> None:
         """Ask until the job is over, and wait for it at most so long."""
-        self._last = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._ended.set()
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        seconds, is_last = _SECONDS, False
-        while True:
-            try:
-                self._look()
-                seconds, self._failures = _SECONDS, 0
-            except Exception as error:  # whatever a page or a library does, the job goes on
-                seconds = min(2 * seconds, _MOST_SECONDS)
-                self._failures += 1
-                if self._failures == _FAILURES_TO_REPORT:
-                    self._complain(error)
-            if is_last and (self._failures or self._is_over or time.monotonic() > self._last):
+        seconds = self._try_to_look(_SECONDS)
+        while not self._ended.wait(seconds):
+            seconds = self._try_to_look(seconds)
+        self._try_to_look(seconds)
+        # A pipeline can be done before its engine has noted it.
+        while not self._failures and self.job is not None and not self.job.is_over:
+            if time.monotonic() > self._deadline:
                 return
-            if is_last:  # the pipeline is done before its engine has noted it
-                time.sleep(_SECONDS_BETWEEN_LAST)
-            is_last = self._ended.wait(seconds)
+            time.sleep(_SECONDS_BETWEEN_LAST)
+            self._try_to_look(seconds)
 
-    @property
-    def _is_over(self) -> bool:
-        return self.job is None or self.job.is_over
+    def _try_to_look(self, seconds: float) -> float:
+        """Ask the page, and return the seconds until the next question."""
+        try:
+            self._look()
+        except Exception as error:  # whatever a page or a library does, the job goes on
+            self._failures += 1
+            if self._failures == _FAILURES_TO_REPORT:
+                self._complain(error)
+            return min(2 * seconds, _MOST_SECONDS)
+        self._failures = 0
+        return _SECONDS
 
     def _look(self) -> None:
         if self.job is None:

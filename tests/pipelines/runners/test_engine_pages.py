@@ -218,7 +218,7 @@ def test_the_state_is_read_until_the_engine_has_noted_the_end(server: FlinkServe
     server.run_job(NAME)
     kept: list[EngineJob] = []
     late = threading.Timer(0.2, server.answers[f"/jobs/{JOB}"].update, [{"state": "FINISHED"}])
-    with watched(page(server, is_unique=True), kept.append):
+    with watched(page(server), kept.append):
         wait_for(lambda: ("/taskmanagers", None) in server.asked)
         late.start()
     assert [job.state for job in kept] == ["FINISHED"]
