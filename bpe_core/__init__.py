@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bpe_core.errors import BpeError
-from bpe_core.wrong_calls import package_error
+from bpe_core.late_names import load_name
 
 if TYPE_CHECKING:
     from bpe_core.char_bpe import CharBPETokenizer
@@ -113,10 +113,4 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise package_error(__name__, name)
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    return load_name(globals(), _MODULES, name)

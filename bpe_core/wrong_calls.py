@@ -56,7 +56,7 @@ def package_error(package: str, name: str) -> AttributeError:
         >>> str(package_error("bpe_core", "load"))
         "module 'bpe_core' has no attribute 'load'; use BPETokenizer.load"
     """
-    ours = _OF_PACKAGES[package].get(name)
+    ours = _OF_PACKAGES.get(package, {}).get(name)
     use = "" if ours is None else f"; use {ours}"
     return AttributeError(f"module {package!r} has no attribute {name!r}{use}", name=name)
 

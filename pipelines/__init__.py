@@ -13,9 +13,10 @@ Importing this package loads neither Beam nor pyarrow; the first use of one of i
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from bpe_core.wrong_calls import package_error
+from bpe_core.late_names import load_name
 
 if TYPE_CHECKING:
     from pipelines.build import CallableModule, plan
@@ -40,7 +41,6 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "build": "build",
     "plan": "build",
     "verify": "verification.verify",
     **dict.fromkeys(
@@ -50,14 +50,9 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise package_error(__name__, name)
-    from importlib import import_module
-
-    module = import_module(f"{__name__}.{_MODULES[name]}")
-    value = module if name == "build" else getattr(module, name)
-    globals()[name] = value
-    return value
+    if name == "build":
+        return import_module(f"{__name__}.build")  # the module, which can be called
+    return load_name(globals(), _MODULES, name)
 
 
 def __dir__() -> list[str]:

@@ -8,8 +8,9 @@ Importing this package loads no models; the first use of one of its names does.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from bpe_core.late_names import load_name
 
 if TYPE_CHECKING:
     from pipelines.config.build import (
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    **dict.fromkeys(__all__, "build"),
     "RulesConfig": "tokenizer",
     "SourceConfig": "source",
     "TokenizerConfig": "tokenizer",
@@ -43,8 +45,4 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'build')}"), name)
-    globals()[name] = value
-    return value
+    return load_name(globals(), _MODULES, name)

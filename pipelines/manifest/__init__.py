@@ -5,9 +5,9 @@ Importing this package loads no models; the first use of `Identity` does.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bpe_core.late_names import load_name
 from pipelines.manifest.names import MANIFEST, RUN
 
 if TYPE_CHECKING:
@@ -17,7 +17,4 @@ __all__ = ["MANIFEST", "RUN", "Identity"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Identity":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = import_module(f"{__name__}.stage").Identity
-    return value
+    return load_name(globals(), {"Identity": "stage"}, name)
