@@ -8,7 +8,9 @@ repeats is measured twice.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -156,6 +158,22 @@ class Measured:
     counters: Mapping[str, int]
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
 
+    def plus(self, other: Measured) -> Measured:
+        """Return the metrics of both."""
+        counters = {*self.counters, *other.counters}
+        distributions = {*self.distributions, *other.distributions}
+        return Measured(
+            counters={
+                name: self.counters.get(name, 0) + other.counters.get(name, 0) for name in counters
+            },
+            distributions={
+                name: Distribution.merge(
+                    part.distributions[name] for part in (self, other) if name in part.distributions
+                )
+                for name in distributions
+            },
+        )
+
     @property
     def seconds(self) -> dict[str, float]:
         """Total time of each part of the work, for all workers together."""
@@ -181,6 +199,34 @@ class Measured:
                 name: Distribution(**item) for name, item in value.items() if isinstance(item, dict)
             },
         )
+
+
+NOTHING_MEASURED: Final = Measured(counters={})
+
+
+class MetricSums:
+    """Sums of the metrics that threads of this process report without Beam."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: Counter[str] = Counter()
+        self._distributions: dict[str, Distribution] = {}
+
+    def add(self, name: str, value: int) -> None:
+        """Add a metric: the increment of a counter, or one value of a distribution."""
+        with self._lock:
+            if name in COUNTERS:
+                self._counters[name] += value
+                return
+            one = Distribution(count=1, sum=value, min=value, max=value)
+            before = self._distributions.get(name)
+            self._distributions[name] = one if before is None else Distribution.merge([before, one])
+
+    @property
+    def measured(self) -> Measured:
+        """Return the metrics so far."""
+        with self._lock:
+            return Measured(counters=dict(self._counters), distributions=dict(self._distributions))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,15 @@ from typing import Any, Final
 
 from apache_beam.metrics import Metrics, MetricsFilter
 
-from pipelines.metrics import COUNTERS, DISTRIBUTIONS, NAMESPACE, Distribution, Measured, Meter
+from pipelines.metrics import (
+    COUNTERS,
+    DISTRIBUTIONS,
+    NAMESPACE,
+    NOTHING_MEASURED,
+    Distribution,
+    Measured,
+    Meter,
+)
 
 _SETTERS: Final = {
     **{name: Metrics.counter(NAMESPACE, name).inc for name in COUNTERS},
@@ -20,19 +28,21 @@ def beam_meter() -> Meter:
     return Meter(_set_metric)
 
 
-def read_metrics(result: Any, tasks: int) -> Measured | None:
+def read_metrics(result: Any, tasks: int, begun: Measured = NOTHING_MEASURED) -> Measured | None:
     """Return the metrics of a finished pipeline, summed over its steps.
 
     Args:
         result: Result of the pipeline.
         tasks: Number of completed tasks.
+        begun: Metrics of the tasks that began without the pipeline.
 
     Returns:
         The metrics, or None if the runner has none or returns fewer than were set: no figure is
         better than a wrong one.
     """
     try:
-        measured = _measured(result.metrics().query(MetricsFilter().with_namespace(NAMESPACE)))
+        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+        measured = _measured(found).plus(begun)
     # Any error of the runner, or of its remote service, is ignored: the work itself is done.
     except Exception:
         return None

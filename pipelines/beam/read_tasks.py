@@ -13,22 +13,28 @@ from pipelines import runners
 from pipelines.batches import DocumentBatch
 from pipelines.beam.dofn import VersionCheckedDoFn
 from pipelines.beam.metrics import beam_meter
-from pipelines.readers.tasks import SourceReading, TaskWork, read_task
+from pipelines.readers.tasks import SourceReading, TaskWork, largest_first, read_task
+from pipelines.tasks.shared_queue import TaskQueue
 
 
 @with_output_types(bytes)
 @dataclass(kw_only=True)
 class ReadTasks(beam.PTransform):  # type: ignore[misc]
-    """Source of task descriptors, distributed to the workers, the largest first."""
+    """Source of task descriptors, distributed to the workers, the largest first.
+
+    Attributes:
+        works: The tasks.
+        queue: Queue of their descriptors if the workers are threads of this process, which share
+            it; else None.
+    """
 
     works: Sequence[TaskWork]
+    queue: TaskQueue[Any] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[bytes]:
-        sizes = {
-            work.index: sum(end - start for _, start, end in work.parts) for work in self.works
-        }
-        ordered = sorted(self.works, key=lambda work: (-sizes[work.index], work.index))
-        return runners.distribute(begin, [work.to_bytes() for work in ordered])
+        if self.queue is not None:
+            return runners.share(begin, self.queue)
+        return runners.distribute(begin, [work.to_bytes() for work in largest_first(self.works)])
 
     def display_data(self) -> dict[str, Any]:
         """Return the number of tasks."""

@@ -120,11 +120,16 @@ class Commit:
 
 
 class TaskCounter(PretokenCounter):
-    """Counter of the tasks in one attempt of a bundle."""
+    """Counter of the tasks in one attempt of a bundle.
+
+    Attributes:
+        descriptors: Descriptors of commits from before the bundle began.
+    """
 
     def __init__(self, job: CountJob, meter: Meter | None = None) -> None:
         super().__init__(job, meter)
         self._job = job
+        self.descriptors: list[tuple[int, bytes]] = []
         self._start_commit()
 
     def count(self, work: TaskWork) -> Iterator[tuple[int, bytes]]:
@@ -183,6 +188,18 @@ class TaskCounter(PretokenCounter):
         self._tasks: dict[int, int] = {}
         self._totals = [DocumentTotals() for _ in self._job.readings]
         self._all_bytes = 0
+
+
+def begin_counting(job: CountJob, tasks: Iterable[bytes], meter: Meter) -> TaskCounter:
+    """Count tasks like the first ones of a bundle, which is to continue with the counter."""
+    counter = TaskCounter(job, meter)
+    try:
+        for task in tasks:
+            counter.descriptors += counter.count(TaskWork.from_bytes(task))
+    except BaseException:
+        counter.close()
+        raise
+    return counter
 
 
 def count_tasks(job: CountJob, works: Sequence[TaskWork]) -> Iterator[tuple[int, bytes]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -101,6 +101,11 @@ class TaskWork:
         last, _, end = self.parts[-1]
         where = f"{first.url} byte {start} … {last.url} byte {end}"
         return f"{stage} task {self.index} of {self.of} ({where})"
+
+
+def largest_first(works: Iterable[TaskWork]) -> list[TaskWork]:
+    """Return tasks in the order in which workers should begin them."""
+    return sorted(works, key=lambda work: (-work.planned_bytes, work.index))
 
 
 @dataclass(frozen=True, kw_only=True)

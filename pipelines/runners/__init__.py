@@ -7,7 +7,7 @@ launcher as they were raised.
 
 from pipelines.runners.failures import FAILURE
 from pipelines.runners.options import check_waits, options_of, workers_of
-from pipelines.runners.running import distribute, pipeline, submit
+from pipelines.runners.running import distribute, pipeline, share, submit
 
 __all__ = [
     "FAILURE",
@@ -15,6 +15,7 @@ __all__ = [
     "distribute",
     "options_of",
     "pipeline",
+    "share",
     "submit",
     "workers_of",
 ]

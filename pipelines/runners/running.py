@@ -30,6 +30,7 @@ from pipelines.runners.options import RUNNERS, options_of
 from pipelines.runners.spec import PLACE_OF_OPTIONS, WITH_PORT, RunnerSpec
 from pipelines.runners.watching import watched
 from pipelines.storage.locks import DetachedJob
+from pipelines.tasks.shared_queue import TaskQueue
 
 _SECONDS_TO_CONNECT: Final = 5.0
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -128,6 +129,19 @@ def distribute(begin: beam.pvalue.PBegin, descriptors: Sequence[bytes]) -> beam.
         tasks
         | "Deal" >> beam.GroupByKey()
         | "Dealt" >> beam.FlatMapTuple(lambda _, tasks: tasks).with_output_types(bytes)
+    )
+
+
+def share(begin: beam.pvalue.PBegin, queue: TaskQueue[Any]) -> beam.PCollection[bytes]:
+    """Let workers that are threads of this process take tasks from a queue."""
+    return (
+        begin
+        | "Tasks"
+        >> beam.Create(
+            [(worker, b"") for worker in range(queue.workers)], reshuffle=False
+        ).with_output_types(tuple[int, bytes])
+        | "Deal" >> beam.GroupByKey()  # gives one key to each worker
+        | "Dealt" >> beam.FlatMap(lambda _: queue.take()).with_output_types(bytes)
     )
 
 

@@ -134,6 +134,11 @@ class BuildContext:
         return self.config.beam.workers or usable_cores()
 
     @property
+    def threads(self) -> int | None:
+        """Return the number of workers if they are threads of this process, else None."""
+        return None if self._has_beam_options else self.workers
+
+    @property
     def planned_workers(self) -> int | None:
         """Return the number of workers by the configuration, or None if the engine decides it."""
         beam = self.config.beam

@@ -6,12 +6,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from pipelines.accounting import check_accounts
 from pipelines.config import BuildConfig
 from pipelines.config.fingerprints import counts_configuration
-from pipelines.counting.commits import usable_commits
+from pipelines.counting.commits import begin_counting, usable_commits
 from pipelines.counting.content import counts_content, shard_entries
 from pipelines.counting.given import GivenCounts
 from pipelines.counting.jobs import CountJob
@@ -43,6 +44,7 @@ from pipelines.stages.output import (
 )
 from pipelines.stages.submit import submit
 from pipelines.stages.summary import StageSummary
+from pipelines.stages.task_runs import run_tasks
 from pipelines.storage.locks import OutputLock
 from pipelines.tasks.plan import Plan, plan_tasks
 
@@ -157,12 +159,17 @@ def count_works(
         bytes_before += commit.totals.all_bytes
     run = PipelineRun()
     if shard_entries(job) is None:
-        pipelines = context.pipelines
         left = [work for work in works if work.index not in done]
-        steps = pipelines.count(left, job, commits)
         if context.no_wait and submit_steps is not None:
-            submit_steps(steps)
-        run = pipelines.run_tasks(steps, title, left, shards=job.shards)
+            submit_steps(context.pipelines.count(left, job, commits))
+        run = run_tasks(
+            context,
+            left,
+            lambda pipelines, queue: pipelines.count(left, job, commits, queue),
+            partial(begin_counting, job),
+            title=title,
+            shards=job.shards,
+        )
     return StageResult(resumed=bool(commits), bytes=-bytes_before, pipeline=run)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -42,6 +43,7 @@ from pipelines.stages.output import (
     remove_unlisted,
 )
 from pipelines.stages.submit import submit
+from pipelines.stages.task_runs import run_tasks
 from pipelines.stages.train import train
 from pipelines.storage.directory import Directory
 from pipelines.storage.locks import OutputLock
@@ -50,7 +52,7 @@ from pipelines.tokenizers.files import Model, counts_fingerprint
 from pipelines.writing.content import tokens_content, write_merged_statistics
 from pipelines.writing.encoder import keep_tokenizer
 from pipelines.writing.jobs import EncodeJob
-from pipelines.writing.tasks import finished_entries
+from pipelines.writing.tasks import finished_entries, write_tasks
 
 
 def encode(context: BuildContext) -> None:
@@ -218,11 +220,15 @@ def write_tokens(
     run = PipelineRun()
     if left:
         keep_tokenizer(job.tokenizer, model)
-        pipelines = context.pipelines
-        steps = pipelines.encode(left, job)
         if context.no_wait:
-            submit(context, ENCODE, steps)
-        run = pipelines.run_tasks(steps, "encoding", left)
+            submit(context, ENCODE, context.pipelines.encode(left, job))
+        run = run_tasks(
+            context,
+            left,
+            lambda pipelines, queue: pipelines.encode(left, job, queue),
+            partial(write_tasks, job),
+            title="encoding",
+        )
     entries = finished_entries(job, len(works))
     _check_complete(job.tokens, len(entries), len(works))
     if any(entry.rejects for entry in entries.values()):

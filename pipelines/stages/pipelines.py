@@ -11,11 +11,11 @@ from pipelines import runners
 from pipelines.beam.metrics import read_metrics
 from pipelines.beam.read_tasks import ReadTasks
 from pipelines.config import BeamConfig
-from pipelines.console import progress
 from pipelines.console.engine_jobs import EngineJob
+from pipelines.counting.commits import TaskCounter
 from pipelines.counting.jobs import CountJob
 from pipelines.manifest.stage import ENCODE, TRAIN, Stage
-from pipelines.metrics import PipelineRun
+from pipelines.metrics import MetricSums, PipelineRun
 from pipelines.readers.tasks import TaskWork
 from pipelines.stages.train_job import TrainJob
 from pipelines.stages.transforms import (
@@ -26,6 +26,7 @@ from pipelines.stages.transforms import (
     WriteTrainedTasks,
 )
 from pipelines.storage.locks import DetachedJob
+from pipelines.tasks.shared_queue import TaskQueue
 from pipelines.writing.jobs import EncodeJob
 
 # Adds the steps of a stage to a pipeline, and returns their last output.
@@ -80,25 +81,16 @@ class Pipelines:
             steps(pipeline)
         return pipeline.result, jobs[-1] if jobs else None
 
-    def run_tasks(
-        self, steps: Steps, title: str, works: Sequence[TaskWork], *, shards: int = 0
-    ) -> PipelineRun:
-        """Run steps over tasks, show progress, and return what was measured.
+    def run_tasks(self, steps: Steps, tasks: int, begun: MetricSums) -> PipelineRun:
+        """Run steps over a number of tasks, and return what was measured.
 
         Args:
             steps: Steps to run.
-            title: Title of the display, such as "counting".
-            works: Tasks that the steps process.
-            shards: Number of shards of counts that the steps merge after the last task.
+            tasks: Number of tasks that the steps process.
+            begun: Metrics of the tasks that began before.
         """
-        earlier = works[0].of - len(works) if works else 0
-        planned = sum(work.planned_bytes for work in works)
-        local = self._config.runner == "DirectRunner"
-        with progress.show(
-            title, len(works), planned=planned, earlier=earlier, shards=shards, local=local
-        ):
-            result, job = self.run(steps)
-        return PipelineRun(measured=read_metrics(result, len(works)), job=job)
+        result, job = self.run(steps)
+        return PipelineRun(measured=read_metrics(result, tasks, begun.measured), job=job)
 
     def submit(
         self, stages: Sequence[Stage[Any]], steps: Steps, job: TrainJob, works: Sequence[TaskWork]
@@ -133,12 +125,17 @@ class Pipelines:
         )
 
     @staticmethod
-    def count(works: Sequence[TaskWork], job: CountJob, commits: Sequence[str]) -> Steps:
+    def count(
+        works: Sequence[TaskWork],
+        job: CountJob,
+        commits: Sequence[str],
+        queue: TaskQueue[TaskCounter] | None = None,
+    ) -> Steps:
         """Return the steps that count tasks, added to the commits of an earlier invocation."""
 
         def steps(pipeline: beam.Pipeline) -> beam.PCollection[bytes]:
-            tasks = pipeline | "ReadTasks" >> ReadTasks(works=works)
-            return tasks | "CountPretokens" >> CountTasks(job=job, commits=commits)
+            tasks = pipeline | "ReadTasks" >> ReadTasks(works=works, queue=queue)
+            return tasks | "CountPretokens" >> CountTasks(job=job, commits=commits, queue=queue)
 
         return steps
 
@@ -153,11 +150,13 @@ class Pipelines:
         return lambda pipeline: cls.begin(pipeline) | "TrainTokenizer" >> TrainTokenizer(job=job)
 
     @staticmethod
-    def encode(works: Sequence[TaskWork], job: EncodeJob) -> Steps:
+    def encode(
+        works: Sequence[TaskWork], job: EncodeJob, queue: TaskQueue[None] | None = None
+    ) -> Steps:
         """Return the steps that write the token files of tasks."""
 
         def steps(pipeline: beam.Pipeline) -> beam.PCollection[bytes]:
-            tasks = pipeline | "ReadTasks" >> ReadTasks(works=works)
-            return tasks | "WriteTokenShards" >> WriteTasks(job=job)
+            tasks = pipeline | "ReadTasks" >> ReadTasks(works=works, queue=queue)
+            return tasks | "WriteTokenShards" >> WriteTasks(job=job, queue=queue)
 
         return steps

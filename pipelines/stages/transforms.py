@@ -28,6 +28,7 @@ from pipelines.readers.tasks import TaskWork
 from pipelines.runners import FAILURE
 from pipelines.stages.train_job import TrainJob
 from pipelines.storage.locks import Guard
+from pipelines.tasks.shared_queue import TaskQueue
 from pipelines.writing.jobs import EncodeJob
 from pipelines.writing.tasks import write_task
 
@@ -46,17 +47,19 @@ class CountTasks(beam.PTransform):  # type: ignore[misc]
     Attributes:
         job: Job of the counting.
         commits: Names of an earlier command's commits, which workers read.
+        queue: Queue of the tasks, some of which may have begun; None if workers share none.
     """
 
     job: CountJob
     commits: Sequence[str] = ()
+    queue: TaskQueue[TaskCounter] | None = None
 
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
         # Declared types select efficient coders; without one, elements are shuffled as pickled
         # objects.
-        counted = tasks | "CountTasks" >> beam.ParDo(_CountTasks(self.job)).with_output_types(
-            tuple[int, bytes]
-        )
+        counted = tasks | "CountTasks" >> beam.ParDo(
+            _CountTasks(self.job, self.queue)
+        ).with_output_types(tuple[int, bytes])
         found = [counted, create_every_shard(tasks.pipeline, self.job.shards)]
         if self.commits:
             names = [name.encode() for name in self.commits]
@@ -84,12 +87,19 @@ class WriteTasks(beam.PTransform):  # type: ignore[misc]
 
     Repeating a task is safe: names and bytes depend on the task alone, and a file gets its name
     when it is complete. Parallelism is limited by the number of tasks.
+
+    Attributes:
+        job: Job of the encoding.
+        queue: Queue of the tasks, some of which may have begun; None if workers share none.
     """
 
     job: EncodeJob
+    queue: TaskQueue[None] | None = None
 
     def expand(self, tasks: beam.PCollection[bytes]) -> beam.PCollection[bytes]:
-        return tasks | "WriteTasks" >> beam.ParDo(_WriteTasks(self.job)).with_output_types(bytes)
+        return tasks | "WriteTasks" >> beam.ParDo(
+            _WriteTasks(self.job, self.queue)
+        ).with_output_types(bytes)
 
     def display_data(self) -> dict[str, Any]:
         """Return the destination and the rules of the token files."""
@@ -187,15 +197,18 @@ class _CountTasks(VersionCheckedDoFn):
     Only the commits of the attempt are used.
     """
 
-    def __init__(self, job: CountJob) -> None:
+    def __init__(self, job: CountJob, queue: TaskQueue[TaskCounter] | None = None) -> None:
         super().__init__()
         self._job = job
+        self._queue = queue
         self._counter: TaskCounter | None = None
 
     def start_bundle(self) -> None:
         if self._counter is not None:  # the previous attempt failed
             self._counter.close()
-        self._counter = TaskCounter(self._job, beam_meter())
+        with FAILURE.noted(self._run):
+            begun = next(self._begun(), None)
+        self._counter = TaskCounter(self._job, beam_meter()) if begun is None else begun
 
     def process(self, descriptor: bytes) -> Iterator[tuple[int, bytes]]:
         assert self._counter is not None
@@ -207,10 +220,17 @@ class _CountTasks(VersionCheckedDoFn):
 
     def finish_bundle(self) -> Iterator[Any]:
         assert self._counter is not None
-        for section in self._counter.commit():
-            yield GlobalWindows.windowed_value_at_end_of_window(section)
-        self._counter.close()
+        with FAILURE.noted(self._run):
+            counters = [self._counter, *self._begun()]
+        for counter in counters:
+            for section in (*counter.descriptors, *counter.commit()):
+                yield GlobalWindows.windowed_value_at_end_of_window(section)
+            counter.close()
         self._counter = None
+
+    def _begun(self) -> Iterator[TaskCounter]:
+        """Yield the counters of threads that counted before there was a pipeline."""
+        return iter(()) if self._queue is None else self._queue.take_over()
 
 
 class _ReadCommits(VersionCheckedDoFn):
@@ -236,9 +256,20 @@ class _MergeShards(VersionCheckedDoFn):
 
 
 class _WriteTasks(VersionCheckedDoFn):
-    def __init__(self, job: EncodeJob) -> None:
+    def __init__(self, job: EncodeJob, queue: TaskQueue[None] | None = None) -> None:
         super().__init__()
         self._job = job
+        self._queue = queue
+
+    def start_bundle(self) -> None:
+        if self._queue is not None:
+            with FAILURE.noted(self._run):
+                next(self._queue.take_over(), None)
+
+    def finish_bundle(self) -> None:
+        if self._queue is not None:
+            with FAILURE.noted(self._run):
+                list(self._queue.take_over())
 
     def process(self, descriptor: bytes) -> Iterator[bytes]:
         with FAILURE.task(self._run):

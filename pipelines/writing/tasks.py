@@ -7,7 +7,7 @@ exists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -101,6 +101,12 @@ def write_task(job: EncodeJob, work: TaskWork, meter: Meter | None = None) -> di
     meter.finish_task(work.planned_bytes)
     progress.note(kept=1)
     return entry
+
+
+def write_tasks(job: EncodeJob, tasks: Iterable[bytes], meter: Meter) -> None:
+    """Encode the tasks of descriptors, one after another, without a pipeline."""
+    for task in tasks:
+        write_task(job, TaskWork.from_bytes(task), meter)
 
 
 def finished_entries(job: EncodeJob, of: int) -> dict[int, TaskEntry]:
