@@ -15,8 +15,8 @@ TARGETS ?= linux-x86_64 linux-aarch64 macos-arm64 macos-x86_64
 SEED := 1
 SECONDS := 600
 PYTEST := $(BIN)/python -m pytest
-# Two processes; tests of a file stay together, for what they share.
-IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+# Three processes for two cores, as tests also wait; tests of a file stay together, for what they share.
+IN_PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 CHANGE := not nightly and not soak and not engines and not smoke
 CODE := out/benchmarks/code-1gb.txt
 
@@ -59,11 +59,11 @@ quickstart: $(VENV)/installed
 ## make check        in under a minute: lint, types, layers, tests without Beam and processes
 check: $(VENV)/installed-lint $(VENV)/installed-test
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint types
-	TESTS=check $(PYTEST) $(IN_TWO) -m "$(CHANGE) and not beam and not process and not slow"
+	TESTS=check $(PYTEST) $(IN_PARALLEL) -m "$(CHANGE) and not beam and not process and not slow"
 
 ## make test         what a change must pass: every test but those of `make nightly`
 test: $(VENV)/installed-test
-	$(PYTEST) $(IN_TWO) -m "$(CHANGE)"
+	$(PYTEST) $(IN_PARALLEL) -m "$(CHANGE)"
 
 ## make smoke        one build on each engine: portable, Prism, embedded Flink
 smoke: $(VENV)/installed-test
@@ -71,7 +71,7 @@ smoke: $(VENV)/installed-test
 
 ## make nightly      all there is, by Beam and in processes, with many examples: before a release
 nightly: $(VENV)/installed-test $(VENV)/installed-docs wheel
-	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_TWO) -m "not soak" -o timeout=900
+	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_PARALLEL) -m "not soak" -o timeout=900
 	TESTS=nightly $(MAKE) soak fuzz fuzz-native
 
 ## make soak         the long tests: large texts, many merges, memory
