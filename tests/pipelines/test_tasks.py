@@ -438,9 +438,9 @@ def test_task_hashes_tell_tasks_apart_and_do_not_depend_on_other_tasks() -> None
 @pytest.mark.slow
 def test_a_hundred_thousand_files_are_planned_in_little_time() -> None:
     files = [make_file(1000, f"{i:06}.txt") for i in range(100_000)]
-    began = time.perf_counter()
+    began = time.process_time()
     plan = plan_tasks(files, [source_of(range_bytes=1 << 20)])
     plan.plan_id("rules")
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert sum(len(task.ranges) for task in plan.tasks) == len(files)
     assert plan.tasks[0].ranges[0] == Range(file=0, start=0, end=1000)
