@@ -282,6 +282,9 @@ def add_custom_pretokens(
         (document, offset in it, bytes) of each pre-token longer than max_pretoken_bytes (0: no
         limit), which is not counted. With a normalizer, the offset is that of the text between
         special tokens, plus the offset in its normalized form.
+
+    Raises:
+        SlowPatternError: The pattern takes too long for a document, which the error numbers.
     """
     data, starts, ends = batch
     too_long: list[tuple[int, int, int]] = []
@@ -293,7 +296,7 @@ def add_custom_pretokens(
         for part, is_special in split_special_tokens(bytes(data[start:end]), specials):
             if not is_special:
                 text = part if normalizer is None else normalizer.normalize(part)
-                cuts = split_custom(regex, text.decode())
+                cuts = split_custom(regex, text.decode(), index)
                 begins, stops = cuts[:-1], cuts[1:]
                 if max_pretoken_bytes:
                     long = stops - begins > max_pretoken_bytes

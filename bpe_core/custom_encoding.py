@@ -46,6 +46,7 @@ class CustomEncoder:
 
         Raises:
             InvalidUtf8Error: A document is not UTF-8.
+            SlowPatternError: The pattern takes too long for a document, which the error numbers.
             ValueError: A document lies outside of the data.
         """
         check_spans(len(data), starts, ends)
@@ -64,11 +65,11 @@ class CustomEncoder:
         def add_ids(ids: Sequence[int]) -> None:
             add(np.full(len(ids), at, np.int64), np.array(ids, np.int64))
 
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             text = bytes(data[start:end])
             add_ids(prepend)
             for part, special_id in find_segments(text, specials, self.normalizer):
-                cuts = split_custom(self.expression, part)
+                cuts = split_custom(self.expression, part, index)
                 add(cuts[:-1] + at, np.full(len(cuts) - 1, -1, np.int64))
                 texts.append(part.encode())
                 at += len(texts[-1])

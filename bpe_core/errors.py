@@ -4,6 +4,7 @@
 
     BpeError                      root of the errors that this project raises deliberately
     ├── InvalidPatternError       a split pattern that does not compile or cannot split text
+    ├── SlowPatternError          a split pattern that backtracks too long in a text
     ├── InvalidTokenizerError     a vocabulary, merges or special tokens that contradict each
     │                             other, or an unknown normalizer
     ├── InvalidUtf8Error          text that must be UTF-8 but is not
@@ -29,6 +30,7 @@ __all__ = [
     "InvalidPatternError",
     "InvalidTokenizerError",
     "InvalidUtf8Error",
+    "SlowPatternError",
     "SpecialTokenError",
     "TrainingError",
     "UnknownCharacterError",
@@ -42,6 +44,25 @@ class BpeError(Exception):
 
 class InvalidPatternError(BpeError, ValueError):
     """A split pattern that does not compile or cannot split text."""
+
+
+class SlowPatternError(BpeError, ValueError):
+    """A split pattern that backtracks too long in a text; see `patterns.split_custom`.
+
+    Attributes:
+        seconds: the limit for this text.
+        chars: length of the text.
+        document: number of the document that contains it, among those that were given.
+    """
+
+    def __init__(self, message: str, seconds: float, chars: int, document: int = 0) -> None:
+        super().__init__(message, seconds, chars, document)
+        self.seconds = seconds
+        self.chars = chars
+        self.document = document
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class InvalidTokenizerError(BpeError, ValueError):

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import time
 import warnings
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -53,7 +54,7 @@ from numpy.typing import NDArray
 
 from bpe_core._native import Splitter
 from bpe_core.custom_patterns import compile_custom_pattern
-from bpe_core.errors import InvalidPatternError
+from bpe_core.errors import InvalidPatternError, SlowPatternError
 from bpe_core.split_patterns.compiler import compile_steps
 from bpe_core.split_patterns.syntax import UnsupportedPatternError
 from bpe_core.split_patterns.translation import translate
@@ -82,6 +83,11 @@ __all__ = [
 # To `regex` comments, which nobody writes by accident.
 THEN = "(?#then)"
 THEN_BYTES = "(?#then bytes)"
+
+# Limit of the time in which `regex` splits a text: patterns that backtrack may never end. Other
+# patterns need 0.2 to 0.5 microseconds a character.
+_SPLIT_SECONDS = 10.0
+_SPLIT_SECONDS_A_CHAR = 1e-5
 
 UNICODE_VERSION = "16.0.0"
 """Version of the Unicode tables in the native scanners."""
@@ -577,7 +583,7 @@ def _check_custom(pattern: str) -> None:
         ) from None
 
 
-def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
+def split_custom(pattern: str, text: str, document: int = 0) -> NDArray[np.int64]:
     r"""Split a text by the package ``regex``, as native code does where it can.
 
     Matches are pre-tokens. Unmatched text between them is a pre-token too, so nothing is lost. An
@@ -586,20 +592,41 @@ def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
     Args:
         pattern: A regular expression that ``resolve_pattern`` accepted.
         text: Text without special tokens.
+        document: Number of the document that contains it, for the error.
 
     Returns:
         int64[n + 1], ascending byte offsets into the UTF-8 form of ``text``, from 0 to its length:
         pre-token i is bytes ``[cuts[i], cuts[i + 1])``. ``[0]`` for the empty text.
+
+    Raises:
+        SlowPatternError: It takes longer than 10 seconds and 10 more for each million characters,
+            twenty times what usual patterns take: the pattern backtracks.
 
     Example:
         >>> split_custom(r"\d+", "año 2024").tolist()
         [0, 5, 9]
     """
     first, *others = (regex.compile(step.regex) for step in steps_of(pattern))
-    ends = _find_ends(first, text)
-    for step in others:
-        chunks = itertools.pairwise([0, *ends])
-        ends = [start + end for start, stop in chunks for end in _find_ends(step, text[start:stop])]
+    seconds = _SPLIT_SECONDS + len(text) * _SPLIT_SECONDS_A_CHAR
+    deadline = time.monotonic() + seconds
+    try:
+        ends = _find_ends(first, text, deadline)
+        for step in others:
+            chunks = itertools.pairwise([0, *ends])
+            ends = [
+                start + end
+                for start, stop in chunks
+                for end in _find_ends(step, text[start:stop], deadline)
+            ]
+    except TimeoutError:
+        raise SlowPatternError(
+            f"the split pattern {_shorten(pattern)} takes more than {seconds:.0f} s for a text of "
+            f"{len(text):,} characters, because it backtracks; change the pattern, for example "
+            "repeats within repeats, or the text",
+            seconds,
+            len(text),
+            document,
+        ) from None
     cuts = [0, *ends]
     if text.isascii():
         return np.array(cuts, dtype=np.int64)
@@ -608,11 +635,20 @@ def split_custom(pattern: str, text: str) -> NDArray[np.int64]:
     return np.append(offsets, len(data)).astype(np.int64, copy=False)[cuts]
 
 
-def _find_ends(compiled: regex.Pattern[str], text: str) -> list[int]:
-    """Return the ends of matches and of the text between them."""
+def _find_ends(compiled: regex.Pattern[str], text: str, deadline: float) -> list[int]:
+    """Return the ends of matches and of the text between them.
+
+    Raises:
+        TimeoutError: The clock `time.monotonic` has reached the deadline.
+    """
     ends = []
     last = at = 0
-    while at <= len(text) and (match := compiled.search(text, at)):
+    while at <= len(text):
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        match = compiled.search(text, at, timeout=left)
+        if match is None:
+            break
         start, end = match.span()
         if start == end == last:
             # Nothing, right after the last match: it does not count.

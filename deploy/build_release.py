@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from distributions import ROOT, write_trees
 
@@ -29,7 +30,9 @@ def main() -> None:
     parser.add_argument("--pythons", nargs="+", required=True)
     parser.add_argument("--targets", nargs="+", required=True)
     given = parser.parse_args()
-    check_version(os.environ.get("RELEASE_TAG"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    check_version(project, os.environ.get("RELEASE_TAG"))
+    check_repository(project, os.environ.get("GITHUB_REPOSITORY"))
     shutil.rmtree(DEST, ignore_errors=True)
     DEST.mkdir(parents=True)
     for python in given.pythons:
@@ -46,12 +49,18 @@ def main() -> None:
         print(f"{path.stat().st_size:>10,}  {digest}  {path.name}")
 
 
-def check_version(tag: str | None) -> None:
+def check_version(project: dict[str, Any], tag: str | None) -> None:
     """Exit with an error if the tag of the release is not that of the version."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     expected = f"v{project['version']}"
     if tag is not None and tag != expected:
         sys.exit(f"expected the tag {expected}, as in pyproject.toml, found {tag}")
+
+
+def check_repository(project: dict[str, Any], name: str | None) -> None:
+    """Exit with an error if the package names another repository than the one that releases it."""
+    address = project["urls"]["Repository"]
+    if name is not None and not address.endswith(f"/{name}"):
+        sys.exit(f"expected the address of {name} in pyproject.toml, found {address}")
 
 
 def prepare_builder(python: str) -> Path:

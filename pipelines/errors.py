@@ -12,6 +12,7 @@
         │   │   └── ForbiddenFileError
         │   ├── UnreadableFileError
         │   │   └── ForbiddenFileError
+        │   ├── ExpansionError
         │   └── BadFileLimitError
         ├── OutputError
         ├── RejectLimitError
@@ -31,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
-from bpe_core.errors import BpeError
+from bpe_core.errors import BpeError, SlowPatternError
 from pipelines.redaction import redact
 
 CORE_ERROR_EXIT_CODE: Final = 9
@@ -220,10 +221,22 @@ def shortened(
 def to_one_line(error: BaseException) -> str:
     """Return the text of an error in one line, without place and advice."""
     if not isinstance(error, PipelineError):
-        return "; ".join(line.strip() for line in str(error).splitlines())
+        return "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
     said = {"expected": error.expected, "found": error.found}
     message = error.message.removesuffix(".")
     return "; ".join([message, *(f"{key} {text}" for key, text in said.items() if text)])
+
+
+def slow_pattern_error(error: SlowPatternError, document: str) -> InputError:
+    """Return the error for a document that the split pattern does not split in time."""
+    return InputError(
+        "The split pattern backtracks too long in a document.",
+        expected=f"at most {error.seconds:.0f} s for {error.chars:,} characters: 10 s, and 10 for "
+        "each million",
+        found="no end of it",
+        where=document,
+        hint="Change tokenizer.pattern, such as repeats within repeats, or remove the document.",
+    )
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -270,6 +283,13 @@ class ForbiddenFileError(BadFileError, UnreadableFileError):
     """The permissions of a file forbid reading it."""
 
     reason = UNREADABLE_FILE
+
+
+class ExpansionError(InputError):
+    """A file expands to more text than `input.max_expansion` allows; see `storage.expansion`.
+
+    Not a bad file: `input.max_bad_files` does not allow it, so the limit decides about no output.
+    """
 
 
 class BadFileLimitError(InputError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import logging.config
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,9 @@ def test_imports_run_downwards_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
+    # It disables all loggers that exist, and adds the working directory to the path.
+    monkeypatch.setattr(logging.config, "dictConfig", lambda config: None)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     code = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
     assert code == 0, capsys.readouterr().out
 

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -89,7 +90,17 @@ def test_a_tag_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     pytest.importorskip("tomli_w")
     monkeypatch.syspath_prepend(str(ROOT / "deploy"))
     check = runpy.run_path(str(ROOT / "deploy/build_release.py"))["check_version"]
-    check(None)
-    check(f"v{PROJECT['version']}")
+    check(PROJECT, None)
+    check(PROJECT, f"v{PROJECT['version']}")
     with pytest.raises(SystemExit, match=r"expected the tag v0\.1\.0"):
-        check("v9.9")
+        check(PROJECT, "v9.9")
+
+
+def test_a_release_from_another_repository_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tomli_w")
+    monkeypatch.syspath_prepend(str(ROOT / "deploy"))
+    check = runpy.run_path(str(ROOT / "deploy/build_release.py"))["check_repository"]
+    check(PROJECT, None)
+    check(PROJECT, urlsplit(PROJECT["urls"]["Repository"]).path.strip("/"))
+    with pytest.raises(SystemExit, match="expected the address of someone/else"):
+        check(PROJECT, "someone/else")

@@ -132,7 +132,7 @@ def _numbers(token: Suspect) -> tuple[int | None, int | None]:
     return token.uses, token.merge_count
 
 
-def find_suspects(subject: Subject, uses: NDArray[np.int64] | None = None) -> Suspects:
+def find_suspects(subject: Subject, known: TokenUses | None = None) -> Suspects:
     """Return the tokens that training made and that encoding never or hardly uses, and others.
 
     They are ordered by their strongest reason (unreachable, unused, hardly used, one source), and
@@ -141,7 +141,8 @@ def find_suspects(subject: Subject, uses: NDArray[np.int64] | None = None) -> Su
 
     Args:
         subject: a byte-level tokenizer, and its output.
-        uses: int64[n], uses of the ordinary tokens in the token files, if they have been read.
+        known: uses by the counts of the subject or, without counts, in its token files, if they
+            have been read.
 
     Raises:
         ConfigError: the tokenizer merges characters.
@@ -156,7 +157,7 @@ def find_suspects(subject: Subject, uses: NDArray[np.int64] | None = None) -> Su
             where=subject.location,
         )
     missing: list[str] = []
-    found = _examine_uses(subject, uses, missing)
+    found = _examine_uses(subject, known, missing)
     uses = None if found is None else found.uses
     merged = _merge_counts(model)
     examined = lengths_of(model.token_bytes) > 1
@@ -227,13 +228,13 @@ def _find_surprising(
 
 
 def _examine_uses(
-    subject: Subject, uses: NDArray[np.int64] | None, missing: list[str]
+    subject: Subject, known: TokenUses | None, missing: list[str]
 ) -> TokenUses | None:
     """Return the uses of the ordinary tokens by the counts or in the token files, if known."""
     model = subject.model
     if subject.counts is not None:
         try:
-            found = count_uses(model, subject.counts)
+            found = known or count_uses(model, subject.counts)
         except TrainingError as error:
             missing.append(f"counts: {error}")
         else:
@@ -243,9 +244,7 @@ def _examine_uses(
     if subject.dataset is None:
         missing.append(f"uses: {subject.lost_counts or 'there are neither counts nor token files'}")
         return None
-    nowhere = np.full(len(model.token_ids), -1, np.int64)
-    uses = read_uses(subject.dataset, model) if uses is None else uses
-    return TokenUses(uses=uses, sources=(), source_tokens=(), only_source=nowhere)
+    return known or TokenUses.of_all_text(read_uses(subject.dataset, model))
 
 
 def _merge_counts(model: TokenizerModel) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,12 @@ class TokenUses:
     source_tokens: tuple[int, ...]
     only_source: NDArray[np.int64]
     documents: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of_all_text(cls, uses: NDArray[np.int64]) -> Self:
+        """Return uses of which the sources are not known."""
+        nowhere = np.full(len(uses), -1, np.int64)
+        return cls(uses=uses, sources=(), source_tokens=(), only_source=nowhere)
 
 
 def read_uses(dataset: TokenDataset, model: TokenizerModel) -> NDArray[np.int64]:

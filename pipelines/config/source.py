@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, PlainValidator, Strict, model_validator
 
@@ -58,6 +58,9 @@ SELECTION_KEYS: Final = (
 def keys_of_other_formats(name: str) -> set[str]:
     """Return the keys of a source that do not apply to this format."""
     return {key for key, formats in FORMATS_OF_KEYS.items() if name not in formats}
+
+
+FollowLinks: TypeAlias = Literal["inside", "anywhere"]
 
 
 class SourceConfig(Section):
@@ -139,6 +142,19 @@ class SourceConfig(Section):
         "that the source may have. 0: any bad file is an error. Otherwise the build keeps the "
         "readable documents of bad files, records the rest of each as a reject, and fails if "
         "there are more bad files than this.",
+    )
+    max_expansion: Annotated[int, Field(ge=1)] = Field(
+        default=1000,
+        description="Maximum text of a compressed file, Parquet or Arrow file or archive, as a "
+        "multiple of its stored size; 64 MiB are always allowed. A file that contains more is an "
+        "error, also with `max_bad_files`: text compresses to a tenth, a compression bomb to less "
+        "than a thousandth.",
+    )
+    follow_links: FollowLinks = Field(
+        default="inside",
+        description="Symbolic links to follow where a pattern with wildcards finds them: inside "
+        "the folder before its first wildcard, or anywhere. Other links are errors. "
+        "Paths without wildcards are always followed.",
     )
     include: Patterns = Field(
         default=(),

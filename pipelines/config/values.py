@@ -56,7 +56,7 @@ _TIE_BREAK_HINTS: Final = {
 _PERCENT: Final = r"^\d+(\.\d+)? ?%$"
 _LONGEST_SHARE: Final = 100
 # A wildcard, or a character escaped by brackets around it.
-_WILDCARD: Final = re.compile(r"\[([*?\[:])\]|[*?\[]")
+_WILDCARD: Final = re.compile(r"\[([*?\[:/])\]|[*?\[]")
 _PROTOCOL: Final = re.compile(r"(?!(?:file|local)::)([A-Za-z][A-Za-z0-9+_-]*)(?:://|::)")
 
 

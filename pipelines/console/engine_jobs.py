@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pipelines.console.units import format_bytes
 
+MOST_MESSAGES: Final = 20  # that are read at a time, and shown of a job
+
 
 def _counted(noun: str, plural: str) -> Callable[[float], str]:
     return lambda value: f"{value:,.0f} {noun if value == 1 else plural}"

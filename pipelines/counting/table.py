@@ -18,6 +18,7 @@ from bpe_core.count_files import columns_to_arrow
 from bpe_core.count_groups import MAX_GROUPS, Group
 from bpe_core.counting import add_custom_pretokens
 from bpe_core.counts import PretokenCounts
+from bpe_core.errors import SlowPatternError
 from bpe_core.normalization import native_normalizer
 from bpe_core.patterns import resolve_pattern
 from bpe_core.special_tokens import special_set
@@ -25,7 +26,7 @@ from pipelines.batches import DocumentBatch
 from pipelines.counting.first_round import load_runs
 from pipelines.counting.jobs import CountRules, Section
 from pipelines.counting.shards import merge_document_runs
-from pipelines.errors import InputError
+from pipelines.errors import InputError, slow_pattern_error
 from pipelines.manifest.names import new_run_name
 from pipelines.metrics import Meter
 
@@ -114,15 +115,18 @@ class PretokenCounter:
                 batch.data, batch.starts, batch.ends, first, limit, groups, continues
             )
         else:
-            too_long = add_custom_pretokens(
-                table,
-                (batch.data.tobytes(), batch.starts, batch.ends),
-                self._custom,
-                self._specials,
-                self._normalizer,
-                max_pretoken_bytes=self._rules.max_pretoken_bytes,
-                groups=groups,
-            )
+            try:
+                too_long = add_custom_pretokens(
+                    table,
+                    (batch.data.tobytes(), batch.starts, batch.ends),
+                    self._custom,
+                    self._specials,
+                    self._normalizer,
+                    max_pretoken_bytes=self._rules.max_pretoken_bytes,
+                    groups=groups,
+                )
+            except SlowPatternError as error:
+                raise slow_pattern_error(error, batch.where(error.document)) from None
             done = len(batch)
         for place in too_long:
             self._handle_long_pretoken(batch, *place)

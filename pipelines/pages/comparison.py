@@ -15,7 +15,8 @@ from pipelines.analysis.evaluation_sample import open_sample
 from pipelines.analysis.evaluation_texts import CountedText, EvaluationText
 from pipelines.console.tables import format_table
 from pipelines.errors import ConfigError
-from pipelines.pages.collect import FoundOutput, collect_found, find_output
+from pipelines.pages.collect import collect_found
+from pipelines.pages.found_output import FoundOutput, find_output
 from pipelines.pages.report_data import ReportData, TokenRow
 from pipelines.pages.tables import Column, Figure, Format, Record, Table
 from pipelines.pages.templates import CHART_SCRIPTS, embed_json, render_page

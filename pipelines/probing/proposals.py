@@ -28,8 +28,15 @@ from pipelines.probing.contents import (
     looks_like_json_lines,
     recognize,
 )
+from pipelines.readers.arrow_footer import (
+    ARROW_FILE_MAGIC,
+    expanded_bytes,
+    expanded_bytes_of_next,
+)
+from pipelines.readers.page_guard import LongSharedValueError, PageGuard
 from pipelines.readers.plain_files import list_named, read_start
-from pipelines.readers.streams import open_handle
+from pipelines.readers.streams import InputHandle, open_handle
+from pipelines.storage.expansion import MAX_EXPANSION, check_expansion
 from pipelines.tasks.listing import (
     COMPRESSION_OF_EXTENSION,
     InputFile,
@@ -39,6 +46,7 @@ from pipelines.tasks.listing import (
 _SAMPLED_FILES: Final = 3
 _SAMPLE_BYTES: Final = 256 << 10
 _RECORDS: Final = 64
+_MOST_CHARS: Final = 16 << 20
 _DOCUMENTS: Final = 3
 _DEPTH: Final = 3
 _LONGEST_LINE: Final = 100
@@ -152,7 +160,7 @@ def propose(
         files = [file for file in list_named(found.pattern, found.exclude) if file.size]
         try:
             proposal = _propose(found, files)
-        except (InputError, pa.ArrowException) as error:
+        except InputError as error:
             skipped.append(f"{found.pattern}: {to_one_line(error)}")
             continue
         before = by_settings.get(proposal.settings)
@@ -489,18 +497,62 @@ def _parse(text: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 def _read_columns(file: InputFile, form: str) -> list[dict[str, Any]]:
-    with open_handle(file, {}) as handle:
-        if form == "parquet":
-            batches = pq.ParquetFile(handle).iter_batches(batch_size=_RECORDS)
-            return [record for batch in islice(batches, 1) for record in batch.to_pylist()]
-        try:
-            reader = pa.ipc.open_file(handle)
-            batches = map(reader.get_batch, range(reader.num_record_batches))
-        except pa.ArrowInvalid:
-            handle.seek(0)
-            batches = iter(pa.ipc.open_stream(handle))
-        first = next((batch for batch in batches if batch.num_rows), None)
-        return [] if first is None else first.slice(0, _RECORDS).to_pylist()
+    """Return the first records.
+
+    Raises:
+        InputError: The file is damaged, or expands too much.
+    """
+    try:
+        with open_handle(file, {}) as handle:
+            rows = _first_rows(file, form, handle)
+            return [] if rows is None else _records_of(rows)
+    except InputError:
+        raise
+    except Exception as error:  # errors of any type, for meaningless bytes
+        raise InputError(f"It is damaged: {to_one_line(error)}", where=file.url) from error
+
+
+def _first_rows(file: InputFile, form: str, handle: InputHandle) -> pa.RecordBatch | None:
+    if form == "parquet":
+        guard = PageGuard(handle, file, MAX_EXPANSION)
+        parquet = pq.ParquetFile(guard, arrow_extensions_enabled=False)
+        num_rows = _RECORDS
+        while True:
+            guard.begin(num_rows)
+            try:
+                return next(parquet.iter_batches(num_rows), None)
+            except LongSharedValueError as error:
+                num_rows = error.most_rows
+    is_file = handle.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC
+    handle.seek(0)
+    batches: Iterator[pa.RecordBatch]
+    claims: Iterator[int]
+    if is_file:
+        reader = pa.ipc.open_file(handle)
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+        claims = expanded_bytes(handle, file.size, 0)
+    else:
+        batches = iter(pa.ipc.open_stream(handle))
+        claims = iter(lambda: expanded_bytes_of_next(handle), None)
+    for claimed in claims:
+        check_expansion(file.url, file.size, claimed, MAX_EXPANSION, "buffers")
+        batch = next(batches, None)
+        if batch is None or batch.num_rows:
+            return batch
+    return None
+
+
+def _records_of(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the first rows as records, fewer if they are long."""
+    rows.validate(full=True)
+    records: list[dict[str, Any]] = []
+    num_chars = 0
+    for number in range(min(_RECORDS, rows.num_rows)):
+        records += rows.slice(number, 1).to_pylist()
+        num_chars += sum(len(text) for _, text in _leaves(records[-1]))
+        if num_chars > _MOST_CHARS:
+            break
+    return records
 
 
 # --- texts and fields

@@ -7,6 +7,7 @@ footers are read, and rows of some row groups.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,6 +25,7 @@ from pipelines.config.values import is_url
 from pipelines.errors import BadFileError, DamagedFileError
 from pipelines.probing.contents import HEAD_BYTES
 from pipelines.readers import read_range
+from pipelines.readers.arrow_footer import rows_of
 from pipelines.readers.options import ReadOptions
 from pipelines.readers.streams import InputHandle, open_handle, open_stream
 from pipelines.readers.tasks import SourceReading
@@ -41,6 +43,7 @@ _REMOTE_AT_ONCE: Final = 16
 _SMALLEST_HEAD: Final = 256 << 10
 _LARGEST_HEAD: Final = 2 << 20
 _LARGEST_EXPANSION: Final = 32
+_MOST_TEXT: Final = 48 << 20
 _SLOW_COMPRESSIONS: Final = ("bz2", "xz")
 _DECOMPRESSED_AT_ONCE: Final = 64 << 10
 _LINES_BYTES: Final = 1 << 20
@@ -243,7 +246,7 @@ def _read_compressed(
     if file.size <= 2 * wanted or not choice.starts:
         wanted = file.size
     stored = _read_at(handle, 0, wanted)
-    text, ended = _decompress(file, stored, wanted * _LARGEST_EXPANSION)
+    text, ended = _decompress(file, stored, min(wanted * _LARGEST_EXPANSION, _MOST_TEXT))
     sample.text_head = text[:HEAD_BYTES]
     if file.stop is not None and len(text) >= file.stop:
         text, ended = text[: file.stop], True
@@ -378,8 +381,8 @@ def _read_footer(handle: InputHandle, form: str, size: int) -> _Footer:
         count = reader.num_record_batches
         if not count:
             return _Footer(rows=0)
-        first = reader.get_batch(0).num_rows
-        rows = first if count == 1 else first * (count - 1) + reader.get_batch(count - 1).num_rows
+        first = rows_of(handle, size, 0)
+        rows = first if count == 1 else first * (count - 1) + rows_of(handle, size, count - 1)
         return _Footer(rows=rows, bytes=size, row_bytes=size // max(rows, 1))
-    except (pa.ArrowException, OSError, ValueError, OverflowError):
+    except (pa.ArrowException, OSError, ValueError, OverflowError, struct.error):
         return _Footer()

@@ -114,6 +114,7 @@ def _open_reader(
         byte_range.end,
         salvage=options.keep_readable,
         fetched=fetched,
+        max_expansion=options.max_expansion,
     )
     return lines(file, byte_range, options, opened.enter_context(streams))
 

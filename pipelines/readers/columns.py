@@ -23,8 +23,14 @@ import pyarrow.parquet as pq
 
 from bpe_core.errors import BpeError
 from pipelines.batches import DocumentBatch
-from pipelines.errors import DamagedFileError
-from pipelines.readers.arrow_footer import ARROW_FILE_MAGIC, rows_before, rows_of
+from pipelines.errors import DamagedFileError, to_one_line
+from pipelines.readers.arrow_footer import (
+    ARROW_FILE_MAGIC,
+    expanded_bytes,
+    expanded_bytes_of_next,
+    rows_before,
+    rows_of,
+)
 from pipelines.readers.documents import BatchMaker, Texts
 from pipelines.readers.fields import (
     convert_ids,
@@ -32,6 +38,7 @@ from pipelines.readers.fields import (
     extract_spans,
     format_path,
     is_integer,
+    is_shared,
     is_text,
     join_columns,
     list_fields,
@@ -43,8 +50,10 @@ from pipelines.readers.fields import (
 )
 from pipelines.readers.kept_columns import collect_columns, convert_column, find_column_type
 from pipelines.readers.options import FieldPath, ReadOptions
+from pipelines.readers.page_guard import LongSharedValueError, PageGuard
 from pipelines.readers.streams import InputHandle
 from pipelines.rejects.reasons import NULL_FIELD
+from pipelines.storage.expansion import check_expansion
 from pipelines.tasks.listing import InputFile
 from pipelines.tasks.plan import Range
 
@@ -65,6 +74,7 @@ class ColumnReader(ABC):
     """Base class of both formats: selects columns and converts rows to batches of documents."""
 
     _form: str
+    _a = "a"
     _untrusted: bool
 
     def __init__(
@@ -75,6 +85,7 @@ class ColumnReader(ABC):
         self._options = options
         self._maker = BatchMaker(file, options)
         self._handle = handle
+        self._text_bytes = 0
         # The row at which to stop.
         self._until = sys.maxsize if file.stop is None else file.stop
         self._reached = 0  # the first row that was not yielded
@@ -118,7 +129,9 @@ class ColumnReader(ABC):
         except BpeError:
             raise
         except Exception as error:
-            raise self._damage_error(what, f"{type(error).__name__}: {error}") from error
+            raise self._damage_error(
+                what, f"{type(error).__name__}: {to_one_line(error)}"
+            ) from error
 
     def _read_next(self, what: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         """Return the next batch, or None at the end; errors as in `_reporting_damage`."""
@@ -139,7 +152,7 @@ class ColumnReader(ABC):
 
     def _damage_error(self, what: str, found: str) -> DamagedFileError:
         return DamagedFileError(
-            f"An input file is damaged, truncated, or not a {self._form} file.",
+            f"An input file is damaged, truncated, or not {self._a} {self._form} file.",
             expected=what,
             found=found,
             where=self._file.url,
@@ -248,6 +261,8 @@ class ColumnReader(ABC):
                     join_columns(parts[:num_texts], self._options.join)
                 )
                 ids = convert_ids(parts[num_texts]) if len(parts) > num_texts else None
+            self._text_bytes += len(data)
+            self._check_expansion(self._text_bytes, f"text up to row {first_row + end:,}")
             offsets = np.arange(first_row + begin, first_row + end, dtype=np.int64)
             texts = Texts(
                 data=data,
@@ -259,6 +274,11 @@ class ColumnReader(ABC):
             )
             yield from self._reject_nulls(texts, parts[:num_texts])
             self._reached = first_row + end
+
+    def _check_expansion(self, num_bytes: int, what: str) -> None:
+        check_expansion(
+            self._file.url, self._file.size, num_bytes, self._options.max_expansion, what
+        )
 
     def _reject_nulls(self, texts: Texts, columns: list[pa.Array[Any]]) -> Iterator[DocumentBatch]:
         if not any(column.null_count for column in columns):
@@ -317,7 +337,7 @@ def _cut_rows(columns: list[pa.Array[Any]]) -> list[int]:
     """Return the bounds of batches, with both ends: by bytes, and by number for tiny rows."""
     rows = len(columns[0])
     few = rows <= _MOST_ROWS and sum(column.nbytes for column in columns) <= 2 * _BATCH_BYTES
-    if few and not any(pa.types.is_dictionary(column.type) for column in columns):
+    if few and not any(is_shared(column.type) for column in columns):
         return [0, rows]
     row_bytes = np.stack([measure_values(column) for column in columns]).sum(axis=0)
     blocks = np.cumsum(row_bytes) // _BATCH_BYTES
@@ -341,9 +361,10 @@ class ParquetReader(ColumnReader):
 
     def batches(self) -> Iterator[DocumentBatch]:
         """Yield the batches of the range."""
+        guard = PageGuard(self._handle, self._file, self._options.max_expansion)
         with self._reporting_damage("a Parquet file with a readable footer"):
             parquet = pq.ParquetFile(
-                pa.PythonFile(self._handle, "r"),
+                pa.PythonFile(guard, "r"),
                 pre_buffer=False,
                 buffer_size=self._options.read_bytes,
                 arrow_extensions_enabled=False,
@@ -362,7 +383,7 @@ class ParquetReader(ColumnReader):
             self._reached = first
             _, rows, row_bytes = groups[number]
             try:
-                yield from self._read_group(parquet, number, first, rows, row_bytes)
+                yield from self._read_group(parquet, guard, number, first, rows, row_bytes)
             except DamagedFileError as error:
                 yield self._reject_rows(error, min(end, self._until))
             yield from self._report_rows(end, is_last=number + 1 == len(groups))
@@ -379,6 +400,7 @@ class ParquetReader(ColumnReader):
             raise ValueError("the footer has impossible numbers of rows")
         sizes = [max(group.total_byte_size, 0) + 1 for group in groups]
         total = sum(sizes)
+        self._check_expansion(total, "row groups")
         before = itertools.accumulate(sizes, initial=0)
         return [
             (self._file.size * begin // total, group.num_rows, size // max(group.num_rows, 1))
@@ -386,14 +408,20 @@ class ParquetReader(ColumnReader):
         ]
 
     def _read_group(
-        self, parquet: pq.ParquetFile, number: int, first_row: int, num_rows: int, row_bytes: int
+        self,
+        parquet: pq.ParquetFile,
+        guard: PageGuard,
+        number: int,
+        first_row: int,
+        num_rows: int,
+        row_bytes: int,
     ) -> Iterator[DocumentBatch]:
         what = f"row group {number} of {num_rows:,} rows, from row {first_row:,}"
         row = first_row
         # The rows per read follow from the bytes of all columns, so a batch may need several reads.
         pending: list[pa.RecordBatch] = []
         pending_bytes = 0
-        batches = self._iterate_group(parquet, number, num_rows, row_bytes)
+        batches = self._iterate_group(parquet, guard, number, num_rows, row_bytes)
         damage: DamagedFileError | None = None
         rows: pa.RecordBatch | None = None
         while damage is None and row < first_row + num_rows:
@@ -418,9 +446,15 @@ class ParquetReader(ColumnReader):
             raise self._damage_error(what, f"{row - first_row:,} rows")
 
     def _iterate_group(
-        self, parquet: pq.ParquetFile, number: int, num_rows: int, row_bytes: int
+        self,
+        parquet: pq.ParquetFile,
+        guard: PageGuard,
+        number: int,
+        num_rows: int,
+        row_bytes: int,
     ) -> Iterator[pa.RecordBatch]:
         def read_rows(batch_rows: int) -> Iterator[pa.RecordBatch]:
+            guard.begin(batch_rows)
             batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
                 batch_rows,
                 row_groups=[number],
@@ -432,10 +466,17 @@ class ParquetReader(ColumnReader):
         # A long value shared by many rows is stored only once, so the real size of rows is unknown:
         # read few rows at a time. For tiny rows that is slow, so measure some rows first.
         batch_rows = min(_choose_batch_rows(row_bytes), _FEW_ROWS)
-        if row_bytes < _TINY_ROW_BYTES and num_rows > _FEW_ROWS:
-            sample = next(read_rows(_FEW_ROWS))
-            batch_rows = _choose_batch_rows(max(row_bytes, sample.nbytes // _FEW_ROWS))
-        yield from read_rows(batch_rows)
+        is_sampled = row_bytes >= _TINY_ROW_BYTES or num_rows <= _FEW_ROWS
+        while True:
+            try:
+                if not is_sampled:
+                    is_sampled = True
+                    sample = next(read_rows(_FEW_ROWS))
+                    batch_rows = _choose_batch_rows(max(row_bytes, sample.nbytes // _FEW_ROWS))
+                yield from read_rows(batch_rows)
+                return
+            except LongSharedValueError as error:  # raised before the first rows
+                batch_rows = error.most_rows
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -449,6 +490,7 @@ class ArrowReader(ColumnReader):
     """
 
     _form = "Arrow"
+    _a = "an"
     _untrusted = True
 
     def batches(self) -> Iterator[DocumentBatch]:
@@ -479,6 +521,7 @@ class ArrowReader(ColumnReader):
             if not numbers:
                 return
             row = rows_before(self._handle, self._file.size, numbers[0])
+            claims = expanded_bytes(self._handle, self._file.size, numbers[0])
         self._set_first_row(row)
         for number in numbers:
             if row >= self._until:
@@ -487,6 +530,7 @@ class ArrowReader(ColumnReader):
             what = f"record batch {number}, from row {row:,}"
             try:
                 with self._reporting_damage(what):
+                    self._check_expansion(next(claims), "buffers")
                     rows = reader.get_batch(number)
                 yield from self._convert_rows(rows, row)
                 row += rows.num_rows
@@ -503,7 +547,7 @@ class ArrowReader(ColumnReader):
         row = 0
         self._set_first_row(row)
         batches = iter(reader)
-        while (rows := self._read_next("an Arrow IPC stream to its end", batches)) is not None:
+        while (rows := self._read_next_of_stream(batches)) is not None:
             yield from self._convert_rows(rows, row)
             row += rows.num_rows
             self._reached = row
@@ -512,6 +556,12 @@ class ArrowReader(ColumnReader):
                 return
         self._check_end_of_stream(row)
         yield from self._report_rows(row, is_last=True)
+
+    def _read_next_of_stream(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        what = "an Arrow IPC stream to its end"
+        with self._reporting_damage(what):
+            self._check_expansion(expanded_bytes_of_next(self._handle), "buffers")
+        return self._read_next(what, batches)
 
     def _check_end_of_stream(self, rows: int) -> None:
         """Check for the end marker: Arrow accepts any end between two messages."""

@@ -121,6 +121,11 @@ def is_text(data_type: pa.DataType) -> bool:
     )
 
 
+def is_shared(data_type: pa.DataType) -> bool:
+    """Return True if values of a prepared column can share bytes: of a dictionary, or as views."""
+    return bool(pa.types.is_dictionary(data_type) or pa.types.is_binary_view(data_type))
+
+
 def is_integer(data_type: pa.DataType) -> bool:
     """Return True if a column of this type contains integers."""
     return bool(pa.types.is_integer(unwrap_type(data_type)))
@@ -173,7 +178,10 @@ def measure_values(array: pa.Array[Any]) -> IntArray:
         row_lengths: IntArray = lengths_in_dictionary[indices.to_numpy(zero_copy_only=False)]
         return row_lengths
     if pa.types.is_binary_view(array.type):
-        array = array.cast(pa.large_binary())
+        # Views can overlap: copies of them may be much larger than the file.
+        views = np.frombuffer(array.buffers()[1], np.int32)[array.offset * 4 :: 4][: len(array)]
+        lengths_of_views: IntArray = np.where(array.is_valid(), views, 0).astype(np.int64)
+        return lengths_of_views
     lengths = pc.fill_null(pc.binary_length(array), 0).cast(pa.int64())
     numbers: IntArray = lengths.to_numpy(zero_copy_only=False)
     return numbers

@@ -13,6 +13,7 @@ import xxhash
 from bpe_core._native import Splitter
 from pipelines.errors import InputError
 from pipelines.readers.selection import ALL, Selection
+from pipelines.storage.expansion import MAX_EXPANSION
 
 FieldPath = tuple[str, ...]
 TokenFlags = tuple[tuple[str, tuple[str, ...]], ...]
@@ -100,6 +101,7 @@ class ReadOptions:
         cutting: identity of these cutting rules, from `hash_cutting_rules`.
         max_document_bytes: limit for everything held in memory as a whole: a document that cannot
             be cut, a line of JSON, the text of a record. Longer ones are rejected.
+        max_expansion: limit of the text of a file, as a multiple of its stored size.
         read_bytes: number of bytes per read.
         piece_bytes: documents longer than this are cut into chunks of about this length.
         keep_readable: read the documents of a bad file (`BadFileError`) up to the fault, and
@@ -129,6 +131,7 @@ class ReadOptions:
     normalize_quotes: bool = False
     cutting: str = ""
     max_document_bytes: int = 1 << 30
+    max_expansion: int = MAX_EXPANSION
     read_bytes: int = 2 << 20
     piece_bytes: int = 4 << 20
     keep_readable: bool = False

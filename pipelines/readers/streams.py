@@ -35,6 +35,7 @@ from pipelines.errors import (
     VanishedFileError,
 )
 from pipelines.storage import archives
+from pipelines.storage.expansion import MAX_EXPANSION, check_expansion
 from pipelines.storage.remote_files import (
     REQUEST_BYTES,
     ChangedError,
@@ -86,6 +87,7 @@ def open_stream(
     *,
     salvage: bool = False,
     fetched: StoredFile | None = None,
+    max_expansion: int = MAX_EXPANSION,
 ) -> Stream:
     """Open the text of a file as a stream.
 
@@ -97,6 +99,7 @@ def open_stream(
         salvage: return all text before the damage of a compressed file; this decompresses it once
             or twice more.
         fetched: the file, if it is already open.
+        max_expansion: limit of the text, as a multiple of the stored size.
     """
 
     def open_as_stored() -> Stream:
@@ -107,7 +110,9 @@ def open_stream(
 
     if file.compression is None:
         return open_as_stored()
-    text = _DecompressedStream(file, open_as_stored, read_bytes, salvage=salvage)
+    text = _DecompressedStream(
+        file, open_as_stored, read_bytes, salvage=salvage, max_expansion=max_expansion
+    )
     return _ReadAhead(text, read_bytes)
 
 
@@ -156,9 +161,16 @@ class StreamPair:
         *,
         salvage: bool = False,
         fetched: StoredFile | None = None,
+        max_expansion: int = MAX_EXPANSION,
     ):
         self._open: Callable[[], Stream] = lambda: open_stream(
-            file, storage_options, read_bytes, read_ahead_to, salvage=salvage, fetched=fetched
+            file,
+            storage_options,
+            read_bytes,
+            read_ahead_to,
+            salvage=salvage,
+            fetched=fetched,
+            max_expansion=max_expansion,
         )
         self.first = self._open()
         self._second: Stream | None = None
@@ -324,8 +336,10 @@ class _DecompressedStream:
         read_bytes: int,
         *,
         salvage: bool = False,
+        max_expansion: int = MAX_EXPANSION,
     ):
         self._file = file
+        self._max_expansion = max_expansion
         self._position = 0
         self._open_as_stored = open_as_stored
         self._opened: list[Stream] = []
@@ -352,6 +366,9 @@ class _DecompressedStream:
                 break
             done += got
             self._position += got
+        check_expansion(
+            self._file.url, self._file.size, self._position, self._max_expansion, "text"
+        )
         return done
 
     def _read_text(self, view: memoryview) -> int:

@@ -165,6 +165,7 @@ def source_readings(
                 normalize_quotes=normalize_quotes,
                 cutting=cutting,
                 max_document_bytes=source.max_document_bytes,
+                max_expansion=source.max_expansion,
                 keep_readable=source.max_bad_files > 0,
                 expect_fields=expect_fields,
             ),

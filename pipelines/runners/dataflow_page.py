@@ -8,7 +8,7 @@ from typing import Any, Final
 from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-from pipelines.console.engine_jobs import EngineJob
+from pipelines.console.engine_jobs import MOST_MESSAGES, EngineJob
 from pipelines.metrics import COUNTERS, NAMESPACE
 from pipelines.redaction import redact
 
@@ -20,7 +20,6 @@ _SERVICE: Final = "dataflow/v1b3"
 _USER: Final = "user"
 # Figures of the service by its names.
 _FIGURES: Final = {"CurrentVcpuCount": "vcpus", "TotalVcpuTime": "vcpu_seconds"}
-_MOST_MESSAGES: Final = 20
 _MOST_CHARACTERS: Final = 500
 
 
@@ -56,7 +55,7 @@ class DataflowPage:
             figures=_read_figures(client.get_job_metrics(job.id).metrics),
             messages=tuple(
                 redact(str(message.message_text))[:_MOST_CHARACTERS]
-                for message in messages[-_MOST_MESSAGES:]
+                for message in messages[-MOST_MESSAGES:]
             ),
         )
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from pipelines.console import progress
-from pipelines.console.engine_jobs import EngineJob
+from pipelines.console.engine_jobs import MOST_MESSAGES, EngineJob
 from pipelines.redaction import redact
 
 _SECONDS: Final = 2.0  # between two questions
@@ -22,7 +22,6 @@ _MOST_SECONDS: Final = 60.0  # after many questions without an answer
 _SECONDS_TO_END: Final = 5.0
 _SECONDS_BETWEEN_LAST: Final = 0.2
 _FAILURES_TO_REPORT: Final = 3  # in a row: a busy engine may miss one
-_MOST_MESSAGES: Final = 20
 
 
 class PageError(Exception):
@@ -122,7 +121,7 @@ class _Watcher:
         self.job = self._page.read(self.job)
         progress.show_engine(self.job)
         for message in self.job.messages:
-            if message not in self._left and len(self._left) < _MOST_MESSAGES:
+            if message not in self._left and len(self._left) < MOST_MESSAGES:
                 self._left.add(message)
                 progress.leave("job", message)
 

@@ -12,6 +12,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import tarfile
 import threading
 import zipfile
@@ -21,6 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pipelines.config.values import escape, unescape
+from pipelines.errors import ExpansionError
+from pipelines.storage.expansion import check_expansion
 from pipelines.storage.remote_files import StoredFile, StoredHandle, current_version, open_stored
 from pipelines.storage.salvage import DECODING_ERRORS, SalvagedText
 
@@ -103,9 +106,13 @@ def member_url(protocol: str, name: str, archive: str) -> str:
 
     >>> member_url("zip", "a[1].txt", "/x.zip"), member_url("zip", "a::b", "/x.zip")
     ('zip://a[1].txt::/x.zip', 'zip://a[:][:]b::/x.zip')
+    >>> member_url("zip", "/etc/a.txt", "/x.zip")
+    'zip://[/]etc/a.txt::/x.zip'
     """
-    is_plain = unescape(name) == name and "::" not in f"{name}:"
-    return f"{protocol}://{name if is_plain else escape(name)}::{archive}"
+    is_plain = unescape(name) == name and "::" not in f"{name}:" and not name.startswith("/")
+    # `split_url` drops slashes at the front, so that of a name is escaped.
+    path = name if is_plain else re.sub("^/", "[/]", escape(name))
+    return f"{protocol}://{path}::{archive}"
 
 
 def archive_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,19 +120,34 @@ def archive_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in _PROTOCOLS}
 
 
-def contents(protocol: str, archive: str, options: Mapping[str, Any]) -> Contents:
+def contents(
+    protocol: str, archive: str, options: Mapping[str, Any], max_expansion: int | None = None
+) -> Contents:
     """Return the current contents of an archive.
 
+    Args:
+        protocol: "zip" or "tar".
+        archive: Its URL.
+        options: Options of its storage.
+        max_expansion: Limit of the text to read for it, of a compressed tar, as a multiple of the
+            archive's size; None for an archive that was listed before.
+
     Raises:
+        ExpansionError: It exceeds the limit.
         OSError: It cannot be read.
         DamagedArchiveError: It is not an archive of that kind.
     """
     size, version_tag = current_version(archive, options)
-    return _contents(protocol, archive, options, size, version_tag)
+    return _contents(protocol, archive, options, size, version_tag, max_expansion)
 
 
 def _contents(
-    protocol: str, archive: str, options: Mapping[str, Any], size: int, version_tag: str
+    protocol: str,
+    archive: str,
+    options: Mapping[str, Any],
+    size: int,
+    version_tag: str,
+    max_expansion: int | None,
 ) -> Contents:
     key = (protocol, archive, size, version_tag)
     with _LOCK:
@@ -134,8 +156,11 @@ def _contents(
         return found
     stored = open_stored(archive, options, size=size, version_tag=version_tag)
     try:
-        members = _zip_members(stored) if protocol == "zip" else _tar_members(stored, archive)
-    except OSError:
+        if protocol == "zip":
+            members = _zip_members(stored)
+        else:
+            members = _tar_members(stored, archive, max_expansion)
+    except (OSError, ExpansionError):
         raise
     except Exception as error:  # errors of any type, for meaningless bytes
         raise DamagedArchiveError(f"not a readable {protocol} archive: {error}") from error
@@ -189,14 +214,19 @@ def _check_sizes(info: zipfile.ZipInfo, archive_size: int) -> None:
         )
 
 
-def _tar_members(stored: StoredFile, name: str) -> list[Member]:
+def _tar_members(stored: StoredFile, name: str, max_expansion: int | None) -> list[Member]:
     text = _Blocks(_tar_text(stored, name))
+
+    def check(text_bytes: int) -> None:
+        if max_expansion is not None:
+            check_expansion(name, stored.size, text_bytes, max_expansion, "files")
+
     with tarfile.open(fileobj=cast(Any, text), mode="r:") as archive:
-        members = [
-            Member(info.name.removeprefix("./"), info.size, info.offset_data)
-            for info in archive
-            if info.isreg() and not info.issparse()
-        ]
+        members = []
+        for info in archive:
+            check(info.offset_data + info.size)
+            if info.isreg() and not info.issparse():
+                members.append(Member(info.name.removeprefix("./"), info.size, info.offset_data))
     text.check_end()
     return members
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import glob
+import errno
 import os
 import re
 import stat
@@ -16,10 +16,12 @@ from fsspec.utils import glob_translate
 
 from bpe_core.short_repr import short_repr
 from pipelines.config import SourceConfig
+from pipelines.config.source import FollowLinks
 from pipelines.config.values import is_url, protocol_of, unescape, wildcard_in
 from pipelines.errors import InputError, shortened
 from pipelines.storage import archives
 from pipelines.storage.directory import Directory
+from pipelines.storage.expansion import check_expansion
 from pipelines.storage.filesystems import (
     LOCAL,
     OBJECT_STORES,
@@ -34,6 +36,7 @@ from pipelines.storage.hub import pin
 from pipelines.storage.locks import FINISHED, LOCK
 from pipelines.storage.remote_files import local_version_tag
 from pipelines.storage.retries import describe, persistently
+from pipelines.tasks.local_files import LinkCheck, find_local
 
 COMPRESSION_OF_EXTENSION: Final = {
     "gz": "gzip",
@@ -136,7 +139,7 @@ def list_files(
     for number, text in enumerate(source.files):
         where = f"input[{index}].files[{number}]"
         pattern = pin(resolve(text), source.storage_options, commits)
-        for entry in _list_pattern(pattern, source.storage_options, where):
+        for entry in _list_pattern(pattern, source, where):
             same_name[entry.url] = entry.same_name
             if entry.fault is not None:
                 faults[entry.url] = entry.fault
@@ -327,15 +330,16 @@ class _Pattern:
         return f"{self.before}{self.fixed}{name}{self.after}"
 
 
-def _list_pattern(text: str, options: Mapping[str, Any], where: str) -> list[_Entry]:
+def _list_pattern(text: str, source: SourceConfig, where: str) -> list[_Entry]:
     pattern = _Pattern.parse(text)
+    options = source.storage_options
     try:
         if archives.split_url(text) is not None:
-            entries = list(_list_archive(pattern, options))
+            entries = list(_list_archive(pattern, options, source.max_expansion))
         else:
             filesystem, _ = locate(text, options)
             if is_local(filesystem) and not pattern.after:
-                entries = list(_list_local(pattern, where))
+                entries = list(_list_local(pattern, where, source.follow_links))
             else:
                 entries = list(_list_remote(pattern, options, where))
     except (OSError, ValueError) as error:
@@ -366,11 +370,17 @@ def _check_encoding(entries: Sequence[_Entry], where: str) -> None:
             ) from None
 
 
-def _list_archive(pattern: _Pattern, options: Mapping[str, Any]) -> Iterator[_Entry]:
+def _list_archive(
+    pattern: _Pattern, options: Mapping[str, Any], max_expansion: int
+) -> Iterator[_Entry]:
     parts = archives.split_url(pattern.text)
     assert parts is not None
     protocol, path, archive = parts
-    found = archives.contents(protocol, archive, archives.archive_options(options))
+    options = archives.archive_options(options)
+    found = archives.contents(protocol, archive, options, max_expansion)
+    # Entries can mean the same bytes, so that together they are larger than each says.
+    text_bytes = sum(member.size for member in found.members.values())
+    check_expansion(archive, found.size, text_bytes, max_expansion, "files")
     fixed = len(pattern.fixed.partition("://")[2].lstrip("/"))
     matching = None if pattern.literal is None else pattern.literal.partition("://")[2].lstrip("/")
     regex = re.compile(glob_translate(path))
@@ -381,27 +391,29 @@ def _list_archive(pattern: _Pattern, options: Mapping[str, Any]) -> Iterator[_En
             yield _Entry(url, name[fixed:], member.size, found.version_tag, same)
 
 
-def _list_local(pattern: _Pattern, where: str) -> Iterator[_Entry]:
+def _list_local(pattern: _Pattern, where: str, follow_links: FollowLinks) -> Iterator[_Entry]:
     scheme = "".join(pattern.text.partition("://")[:2]) if is_url(pattern.text) else ""
     fixed = pattern.fixed.removeprefix(scheme)
-    # Unlike fsspec's search, this one follows links to folders.
-    paths: Iterable[str]
+    paths: Iterable[tuple[str, InputError | None]]
     if pattern.literal is None:
-        text = pattern.text.removeprefix(scheme)
-        paths = glob.iglob(text, recursive=True, include_hidden=True)  # noqa: PTH207
+        links = LinkCheck(fixed, where, follow_links)
+        paths = find_local(pattern.text.removeprefix(scheme), links)
     else:
-        paths = [pattern.literal.removeprefix(scheme)]
-    for path in paths:
+        paths = [(pattern.literal.removeprefix(scheme), None)]
+    for path, fault in paths:
         url, name = f"./{path}" if is_url(path) else path, path[len(fixed) :]
         try:
             status = os.stat(path)  # noqa: PTH116, a Path would be slower
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
             if Path(path).is_symlink():
                 yield _Entry(url, name, 0, "", fault=_broken_link(path, where))
             continue
         if stat.S_ISDIR(status.st_mode):
             continue
-        fault = None if stat.S_ISREG(status.st_mode) else _special_file(path, status, where)
+        if fault is None and not stat.S_ISREG(status.st_mode):
+            fault = _special_file(path, status, where)
         yield _Entry(url, name, status.st_size, local_version_tag(status), fault=fault)
 
 

@@ -9,10 +9,10 @@ from typing import Final, Literal
 import numpy as np
 
 from bpe_core import BPETokenizer
-from bpe_core.errors import SpecialTokenError, UnknownCharacterError
+from bpe_core.errors import SlowPatternError, SpecialTokenError, UnknownCharacterError
 from bpe_core.special_tokens import special_set
 from pipelines.batches import DocumentBatch
-from pipelines.errors import DifferentConfigurationError, InputError
+from pipelines.errors import DifferentConfigurationError, InputError, slow_pattern_error
 from pipelines.readers.tasks import refuse_special_tokens
 from pipelines.storage.directory import Directory
 from pipelines.tokenizers.files import (
@@ -90,7 +90,8 @@ class DocumentEncoder:
         """Encode the documents of a batch.
 
         Raises:
-            InputError: A character has no id, and the tokenizer has no unknown token.
+            InputError: A character has no id, and the tokenizer has no unknown token; or the
+                split pattern backtracks too long.
         """
         # What a character-level tokenizer does at the beginning of a text, it does at every word.
         later = {"continues": batch.part > 0} if isinstance(self._tokenizer, BPETokenizer) else {}
@@ -105,6 +106,8 @@ class DocumentEncoder:
                 dtype=self._dtype,
                 **later,
             )
+        except SlowPatternError as error:
+            raise slow_pattern_error(error, batch.where(error.document)) from None
         except UnknownCharacterError as error:
             raise InputError(
                 "A document contains a character that is not in the vocabulary.",

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from profiles import share, times
 
+from bpe_core import BPETokenizer, count_pretokens, patterns, train_from_iterator
 from bpe_core._native import split_pretokens
-from bpe_core.errors import BpeError, InvalidPatternError
+from bpe_core.errors import BpeError, InvalidPatternError, SlowPatternError
 from bpe_core.patterns import (
     PATTERNS,
     THEN,
@@ -628,3 +629,24 @@ def test_a_named_pattern_as_a_custom_one_gives_the_same(pattern: str) -> None:
         text = tricky_text(rng)
         ends = split_pretokens(pattern, text.encode()).tolist()
         assert split_custom(REGEXES[pattern], text).tolist() == [0, *ends]
+
+
+SLOW = r"(?:a|a)+(?=b)|(?P<sign>!)(?P=sign)|\w|."
+
+
+def test_a_pattern_that_backtracks_for_ever_is_an_error_that_numbers_the_document(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "_SPLIT_SECONDS", 0.05)
+    texts = ["aab", "a" * 60]
+    with pytest.raises(SlowPatternError, match=r"0 s for a text of 60 characters") as caught:
+        split_custom(SLOW, texts[1], 7)
+    assert (caught.value.chars, caught.value.document) == (60, 7)
+    with pytest.raises(SlowPatternError) as caught:
+        count_pretokens(texts, pattern=SLOW)
+    with pytest.warns(UserWarning, match="package regex"):
+        tokenizer = BPETokenizer.from_model(train_from_iterator(texts[:1], 257, pattern=SLOW).model)
+    assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
+    with pytest.raises(SlowPatternError) as caught:
+        tokenizer.encode_batch(texts)
+    assert caught.value.document == 1

@@ -199,7 +199,7 @@ def test_setup_file_stages_all_that_is_compiled_and_little_else(workflow: Path) 
 def test_the_source_distribution_compiles_with_setuptools_and_pybind11_alone(
     workflow: Path, tmp_path: Path
 ) -> None:
-    python, variables = _environment(tmp_path / "venv", "setuptools>=77", "pybind11>=2.13")
+    python, variables = _environment(tmp_path / "venv", "setuptools>=77", "pybind11>=3.0")
     target = tmp_path / "target"
     command = [str(python), "-m", "pip", "install", "-qq", "--no-build-isolation", "--no-deps"]
     _run([*command, "--target", str(target), str(workflow)], variables, tmp_path)

@@ -144,6 +144,16 @@ def test_a_custom_pattern_is_counted_into_the_same_kind_of_shards(
     )
 
 
+def test_a_document_on_which_the_pattern_backtracks_is_an_error_with_its_place(
+    config: BuildConfig, works: list[TaskWork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bpe_core.patterns._SPLIT_SECONDS", -1.0)
+    job = replace(count_job(config, works), pattern=r"(?P<one>\w)(?P=one)|.")
+    with pytest.raises(InputError, match="backtracks too long") as caught:
+        list(count_tasks(job, works))
+    assert "document at offset 0" in str(caught.value.where)
+
+
 def test_little_memory_makes_many_runs_and_the_same_shards(
     job: CountJob, works: list[TaskWork], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import io
 import posixpath
 import re
 import tarfile
+import tomllib
 import urllib.request
 from pathlib import Path
 
@@ -52,6 +53,19 @@ _COMMANDS = re.compile(r"\A```console\n(?!\$ )")
 _TABLE_LINE = re.compile(r"^\|.*\|$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _BUNDLE = re.compile(r'(?=<script src="[^"]*assets/javascripts/bundle\.)')
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Set the addresses of the site and of the repository."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    repository = urls["Repository"]
+    config.site_url = urls["Documentation"]
+    config.edit_uri = f"{repository}/edit/main/"
+    config.extra["repository"] = repository
+    config.extra["social"] = [
+        {"icon": "fontawesome/brands/github", "link": repository, "name": "Repository"}
+    ]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -30,6 +31,17 @@ namespace bpe {
 using namespace py::literals;
 
 using Int64Array = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+
+// Holds the lock of an object that its calls change, with the interpreter's lock released: a call
+// that needs that one to finish would otherwise wait for a call that waits for it.
+class Exclusive {
+ public:
+  explicit Exclusive(std::mutex& mutex) : lock_(mutex) {}
+
+ private:
+  py::gil_scoped_release release_;
+  std::lock_guard<std::mutex> lock_;
+};
 
 // The bytes of any contiguous buffer (bytes, memoryview, numpy uint8), kept alive by this object.
 class BytesView {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -56,7 +57,7 @@ class PyPretokenTable {
     std::vector<LongPretoken> too_long;
     size_t next;
     {
-      py::gil_scoped_release release;
+      const Exclusive exclusive(mutex_);
       next = tables_.add_documents(documents, groups ? groups->data() : nullptr, continues, first,
                                    rules_, memory_limit, too_long);
     }
@@ -67,13 +68,16 @@ class PyPretokenTable {
     return py::make_tuple(next, places);
   }
 
-  void start_document(size_t group) { tables_.table(group).start_document(); }
+  void start_document(size_t group) {
+    const Exclusive exclusive(mutex_);
+    tables_.table(group).start_document();
+  }
 
   void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends,
                  size_t group) {
     const BytesView data(buffer);
     const DocumentSpans spans = checked_spans(data, starts, ends);
-    py::gil_scoped_release release;
+    const Exclusive exclusive(mutex_);
     PretokenTable& table = tables_.table(group);
     for (size_t i = 0; i < spans.n; ++i) {
       table.add(spans.data + spans.starts[i], spans.bytes_of(i), 1);
@@ -85,7 +89,7 @@ class PyPretokenTable {
     check_key_offsets(keys, offsets, counts.size());
     const size_t n = static_cast<size_t>(counts.size());
     const int64_t* at = offsets.data();
-    py::gil_scoped_release release;
+    const Exclusive exclusive(mutex_);
     PretokenTable& table = tables_.table(0);
     for (size_t i = 0; i < n; ++i) {
       table.add(keys.data() + at[i], static_cast<size_t>(at[i + 1] - at[i]), counts.data()[i]);
@@ -94,29 +98,42 @@ class PyPretokenTable {
 
   void add_table(const PyPretokenTable& other, size_t group) {
     py::gil_scoped_release release;
+    std::unique_lock mine(mutex_, std::defer_lock);
+    std::unique_lock theirs(other.mutex_, std::defer_lock);
+    if (&other == this) {
+      mine.lock();
+    } else {
+      std::lock(mine, theirs);
+    }
     tables_.table(group).add_table(other.tables_.tables().front());
   }
 
   void clear() {
-    py::gil_scoped_release release;
+    const Exclusive exclusive(mutex_);
     tables_.clear();
   }
 
-  size_t size() const { return tables_.size(); }
-  size_t memory_bytes() const { return tables_.memory_bytes(); }
+  size_t size() const {
+    const Exclusive exclusive(mutex_);
+    return tables_.size();
+  }
+  size_t memory_bytes() const {
+    const Exclusive exclusive(mutex_);
+    return tables_.memory_bytes();
+  }
   int64_t total() const {
-    py::gil_scoped_release release;
+    const Exclusive exclusive(mutex_);
     return tables_.total();
   }
 
   py::list pack(size_t shards, const std::optional<std::vector<std::string>>& names) const {
     if (shards == 0) throw std::invalid_argument("shards must be at least 1");
-    if (names && names->size() < tables_.tables().size()) {
-      throw std::invalid_argument("there are more groups than names");
-    }
     std::vector<std::string> sections;
     {
-      py::gil_scoped_release release;
+      const Exclusive exclusive(mutex_);
+      if (names && names->size() < tables_.tables().size()) {
+        throw std::invalid_argument("there are more groups than names");
+      }
       sections = names ? pack_grouped_sections(tables_.tables(), *names, shards)
                        : pack_sections(tables_.tables().front(), shards);
     }
@@ -126,7 +143,7 @@ class PyPretokenTable {
   py::tuple columns() const {
     CountColumns rows;
     {
-      py::gil_scoped_release release;
+      const Exclusive exclusive(mutex_);
       const PretokenTable& table = tables_.tables().front();
       ShortKey buffer;
       for (const PretokenTable::SortedEntry& entry : table.sorted(table.shards(1).front())) {
@@ -155,6 +172,7 @@ class PyPretokenTable {
 
   static constexpr int32_t kMaxGroups = 1 << 16;
 
+  mutable std::mutex mutex_;
   PretokenTables tables_;
   SplitRules rules_;
 };
@@ -185,7 +203,7 @@ class PyOrderedPretokens {
     }
     const BytesView data(buffer);
     const DocumentSpans documents = checked_spans(data, starts, ends);
-    py::gil_scoped_release release;
+    const Exclusive exclusive(mutex_);
     for (size_t i = 0; i < documents.n; ++i) {
       pretokens_.add_document(documents.data + documents.starts[i],
                               static_cast<size_t>(documents.ends[i] - documents.starts[i]),
@@ -196,21 +214,35 @@ class PyOrderedPretokens {
   void add_spans(const py::buffer& buffer, const Int64Array& starts, const Int64Array& ends) {
     const BytesView data(buffer);
     const DocumentSpans spans = checked_spans(data, starts, ends);
-    py::gil_scoped_release release;
+    const Exclusive exclusive(mutex_);
     for (size_t i = 0; i < spans.n; ++i) {
       pretokens_.add(spans.data + spans.starts[i],
                      static_cast<size_t>(spans.ends[i] - spans.starts[i]));
     }
   }
 
-  size_t size() const { return pretokens_.size(); }
-  size_t memory_bytes() const { return pretokens_.memory_bytes(); }
+  size_t size() const {
+    const Exclusive exclusive(mutex_);
+    return pretokens_.size();
+  }
+  size_t memory_bytes() const {
+    const Exclusive exclusive(mutex_);
+    return pretokens_.memory_bytes();
+  }
 
   py::tuple columns() const {
-    return to_columns(pretokens_.keys(), pretokens_.offsets(), pretokens_.counts());
+    CountColumns rows;
+    {
+      const Exclusive exclusive(mutex_);
+      rows.keys = pretokens_.keys();
+      rows.offsets = pretokens_.offsets();
+      rows.counts = pretokens_.counts();
+    }
+    return to_columns(std::move(rows.keys), std::move(rows.offsets), std::move(rows.counts));
   }
 
  private:
+  mutable std::mutex mutex_;
   OrderedPretokens pretokens_;
   Scanner scanner_;
   Normalizer normalizer_;
@@ -218,6 +250,12 @@ class PyOrderedPretokens {
 };
 
 class PyCountMerger {
+  template <auto get>
+  auto copy() const {
+    const Exclusive exclusive(mutex_);
+    return ((*merger_).*get)();
+  }
+
  public:
   PyCountMerger(size_t sources, py::function refill, bool groups, bool documents,
                 bool same_document)
@@ -235,7 +273,7 @@ class PyCountMerger {
   py::tuple read(size_t max_rows, size_t max_bytes, size_t max_entries) {
     CountColumns rows;
     {
-      py::gil_scoped_release release;
+      const Exclusive exclusive(mutex_);
       rows = merger_->read({max_rows, max_bytes, max_entries});
     }
     return py::make_tuple(to_array(std::move(rows.keys)), to_array(std::move(rows.offsets)),
@@ -248,18 +286,18 @@ class PyCountMerger {
   py::bytes read_packed(size_t max_rows, size_t max_bytes, size_t max_entries) {
     std::string packed;
     {
-      py::gil_scoped_release release;
+      const Exclusive exclusive(mutex_);
       packed = merger_->read_packed({max_rows, max_bytes, max_entries});
     }
     return bytes_of(packed);
   }
 
-  py::bytes header() const { return bytes_of(merger_->header()); }
-  py::list names() const { return to_list(merger_->names()); }
+  py::bytes header() const { return bytes_of(copy<&CountMerger::header>()); }
+  py::list names() const { return to_list(copy<&CountMerger::names>()); }
 
   py::list totals() const {
     py::list list;
-    for (const GroupTotals& totals : merger_->totals()) {
+    for (const GroupTotals& totals : copy<&CountMerger::totals>()) {
       list.append(py::make_tuple(totals.rows, totals.pretokens, totals.bytes));
     }
     return list;
@@ -267,6 +305,7 @@ class PyCountMerger {
 
  private:
   py::function refill_;
+  mutable std::mutex mutex_;
   std::optional<CountMerger> merger_;
 };
 

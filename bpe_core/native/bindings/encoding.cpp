@@ -1,9 +1,11 @@
 // Encoding: merges, longest matches, and the joins that ranks mean.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -84,7 +86,8 @@ class SharedInts {
     for (size_t i = 0; i < n; ++i) {
       // The ints lie anywhere in memory, and each is written to.
       if (i + kAhead < n && ids[i + kAhead] < ints_.size()) {
-        __builtin_prefetch(ints_[ids[i + kAhead]], 1);
+        const std::atomic_ref<PyObject*> ahead(ints_[ids[i + kAhead]]);
+        __builtin_prefetch(ahead.load(std::memory_order_relaxed), 1);
       }
       PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), to_int(ids[i]));
     }
@@ -97,14 +100,24 @@ class SharedInts {
 
   // A new reference.
   PyObject* to_int(uint32_t id) {
-    PyObject* shared = id < ints_.size() ? ints_[id] : nullptr;
+    if (id >= ints_.size()) return make_int(id);
+    const std::atomic_ref<PyObject*> slot(ints_[id]);
+    PyObject* shared = slot.load(std::memory_order_acquire);
     if (shared == nullptr) {
-      shared = PyLong_FromUnsignedLong(id);
-      if (shared == nullptr) throw py::error_already_set();
-      if (id >= ints_.size()) return shared;
-      ints_[id] = shared;
+      PyObject* const made = make_int(id);
+      if (slot.compare_exchange_strong(shared, made)) {
+        shared = made;
+      } else {
+        Py_DECREF(made);  // another thread was faster
+      }
     }
     return Py_NewRef(shared);
+  }
+
+  static PyObject* make_int(uint32_t id) {
+    PyObject* const made = PyLong_FromUnsignedLong(id);
+    if (made == nullptr) throw py::error_already_set();
+    return made;
   }
 
   ZeroedArray<PyObject*> ints_;
@@ -192,9 +205,11 @@ class PyEncoder {
 
   // During a stream the reserved memory is free for its text and Python's objects.
   void begin_stream() {
+    const std::lock_guard lock(streams_mutex_);
     if (streams_++ == 0) reserve_.release();
   }
   void end_stream() {
+    const std::lock_guard lock(streams_mutex_);
     if (--streams_ == 0) reserve_.take();
   }
 
@@ -373,6 +388,7 @@ class PyEncoder {
                       offsets);
   }
 
+  std::mutex streams_mutex_;
   Reserve reserve_;
   size_t streams_ = 0;
   Encoder encoder_;

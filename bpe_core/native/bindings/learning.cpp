@@ -1,5 +1,7 @@
 // Learning merges.
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -39,11 +41,27 @@ MergeLearnerOptions learner_options(const std::string& tie_break, int64_t min_fr
   return options;
 }
 
-MergeLearner make_merge_learner(const py::buffer& buffer, const Int64Array& offsets,
-                                const Int64Array& counts, const std::string& tie_break,
-                                int64_t min_frequency, size_t max_token_bytes,
-                                std::vector<std::string> forbidden_tokens, bool always_new,
-                                bool forbid_whitespace_tokens) {
+// A learner that threads may share; a call waits for that of another thread.
+class PyMergeLearner {
+ public:
+  explicit PyMergeLearner(MergeLearner learner) : learner_(std::move(learner)) {}
+
+  // Returns what `call` makes of the learner.
+  template <class Call>
+  auto with(const Call& call) {
+    const Exclusive exclusive(mutex_);
+    return call(learner_);
+  }
+
+ private:
+  std::mutex mutex_;
+  MergeLearner learner_;
+};
+
+std::unique_ptr<PyMergeLearner> make_merge_learner(
+    const py::buffer& buffer, const Int64Array& offsets, const Int64Array& counts,
+    const std::string& tie_break, int64_t min_frequency, size_t max_token_bytes,
+    std::vector<std::string> forbidden_tokens, bool always_new, bool forbid_whitespace_tokens) {
   MergeLearnerOptions options =
       learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens),
                       always_new, forbid_whitespace_tokens);
@@ -51,16 +69,15 @@ MergeLearner make_merge_learner(const py::buffer& buffer, const Int64Array& offs
   check_key_offsets(keys, offsets, counts.size());
   const size_t n = static_cast<size_t>(counts.size());
   py::gil_scoped_release release;
-  return MergeLearner(keys.data(), offsets.data(), counts.data(), n, std::move(options));
+  return std::make_unique<PyMergeLearner>(
+      MergeLearner(keys.data(), offsets.data(), counts.data(), n, std::move(options)));
 }
 
-MergeLearner merge_learner_from_symbols(const std::vector<std::string>& symbols,
-                                        const py::array_t<uint32_t, py::array::c_style>& words,
-                                        const Int64Array& offsets, const Int64Array& counts,
-                                        const std::string& tie_break, int64_t min_frequency,
-                                        size_t max_token_bytes,
-                                        std::vector<std::string> forbidden_tokens, bool always_new,
-                                        bool forbid_whitespace_tokens, size_t max_initial_symbols) {
+std::unique_ptr<PyMergeLearner> merge_learner_from_symbols(
+    const std::vector<std::string>& symbols, const py::array_t<uint32_t, py::array::c_style>& words,
+    const Int64Array& offsets, const Int64Array& counts, const std::string& tie_break,
+    int64_t min_frequency, size_t max_token_bytes, std::vector<std::string> forbidden_tokens,
+    bool always_new, bool forbid_whitespace_tokens, size_t max_initial_symbols) {
   MergeLearnerOptions options =
       learner_options(tie_break, min_frequency, max_token_bytes, std::move(forbidden_tokens),
                       always_new, forbid_whitespace_tokens, max_initial_symbols);
@@ -72,11 +89,11 @@ MergeLearner merge_learner_from_symbols(const std::vector<std::string>& symbols,
         "in words");
   }
   py::gil_scoped_release release;
-  return MergeLearner::from_symbols(symbols, words.data(), offsets.data(), counts.data(), n,
-                                    std::move(options));
+  return std::make_unique<PyMergeLearner>(MergeLearner::from_symbols(
+      symbols, words.data(), offsets.data(), counts.data(), n, std::move(options)));
 }
 
-MergeLearner merge_learner_with_parity(
+std::unique_ptr<PyMergeLearner> merge_learner_with_parity(
     const py::buffer& buffer, const Int64Array& offsets, const Int64Array& begins,
     const py::array_t<int32_t, py::array::c_style>& groups, const Int64Array& counts,
     size_t num_groups, const std::string& tie_break, int64_t min_frequency, size_t max_token_bytes,
@@ -102,7 +119,7 @@ MergeLearner merge_learner_with_parity(
   const GroupedWords words{keys.data(),   offsets.data(), begins.data(),
                            groups.data(), counts.data(),  static_cast<size_t>(n)};
   py::gil_scoped_release release;
-  return make_parity_learner(words, parity, std::move(options));
+  return std::make_unique<PyMergeLearner>(make_parity_learner(words, parity, std::move(options)));
 }
 
 const char* stop_reason_name(StopReason reason) {
@@ -117,11 +134,14 @@ const char* stop_reason_name(StopReason reason) {
   return "";
 }
 
-py::tuple merge_columns(const MergeLearner& learner) {
-  const std::vector<LearnedMerge>& merges = learner.merges();
+std::vector<LearnedMerge> merges_of(PyMergeLearner& learner) {
+  return learner.with([](const MergeLearner& inner) { return inner.merges(); });
+}
+
+py::tuple merge_columns(PyMergeLearner& learner) {
   std::vector<uint32_t> left, right, result;
   std::vector<int64_t> count;
-  for (const LearnedMerge& merge : merges) {
+  for (const LearnedMerge& merge : merges_of(learner)) {
     left.push_back(merge.left);
     right.push_back(merge.right);
     result.push_back(merge.result);
@@ -131,30 +151,38 @@ py::tuple merge_columns(const MergeLearner& learner) {
                         to_array(std::move(result)), to_array(std::move(count)));
 }
 
-py::array_t<int64_t> applied_counts(const MergeLearner& learner) {
+py::array_t<int64_t> applied_counts(PyMergeLearner& learner) {
   std::vector<int64_t> applied;
-  for (const LearnedMerge& merge : learner.merges()) applied.push_back(merge.applied);
+  for (const LearnedMerge& merge : merges_of(learner)) applied.push_back(merge.applied);
   return to_array(std::move(applied));
 }
 
-py::tuple symbol_columns(const MergeLearner& learner) {
+py::tuple symbol_columns(PyMergeLearner& wrapped) {
   std::vector<uint8_t> bytes;
   std::vector<int32_t> offsets = {0};
-  if (learner.symbol_bytes() > INT32_MAX)
-    throw std::overflow_error("the symbols have more than 2^31 - 1 bytes");
-  bytes.reserve(learner.symbol_bytes());
-  for (uint32_t i = 0; i < learner.num_symbols(); ++i) {
-    const std::string symbol = learner.symbol(i);
-    bytes.insert(bytes.end(), symbol.begin(), symbol.end());
-    offsets.push_back(static_cast<int32_t>(bytes.size()));
-  }
+  wrapped.with([&](const MergeLearner& learner) {
+    if (learner.symbol_bytes() > INT32_MAX)
+      throw std::overflow_error("the symbols have more than 2^31 - 1 bytes");
+    bytes.reserve(learner.symbol_bytes());
+    for (uint32_t i = 0; i < learner.num_symbols(); ++i) {
+      const std::string symbol = learner.symbol(i);
+      bytes.insert(bytes.end(), symbol.begin(), symbol.end());
+      offsets.push_back(static_cast<int32_t>(bytes.size()));
+    }
+  });
   return py::make_tuple(to_array(std::move(bytes)), to_array(std::move(offsets)));
+}
+
+// A property of the learner.
+template <auto get>
+auto read(PyMergeLearner& learner) {
+  return learner.with([](const MergeLearner& inner) { return (inner.*get)(); });
 }
 
 }  // namespace
 
 void bind_learning(py::module_& m) {
-  py::class_<MergeLearner>(m, "MergeLearner")
+  py::class_<PyMergeLearner>(m, "MergeLearner")
       .def(py::init(&make_merge_learner), "keys"_a, "offsets"_a, "counts"_a, "tie_break"_a,
            "min_frequency"_a = 1, "max_token_bytes"_a = 0,
            "forbidden_tokens"_a = std::vector<std::string>{}, "always_new"_a = false,
@@ -168,22 +196,28 @@ void bind_learning(py::module_& m) {
                   "max_token_bytes"_a = 0, "forbidden_tokens"_a = std::vector<std::string>{},
                   "forbid_whitespace_tokens"_a = false, "ratios"_a = std::vector<double>{},
                   "global_merges"_a = 0, "window_size"_a = 0, "alpha"_a = 2.0)
-      .def("learn", &MergeLearner::learn, "symbols"_a, "max_steps"_a,
-           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "learn",
+          [](PyMergeLearner& learner, size_t symbols, size_t max_steps) {
+            return learner.with(
+                [&](MergeLearner& inner) { return inner.learn(symbols, max_steps); });
+          },
+          "symbols"_a, "max_steps"_a)
       .def("merges", &merge_columns)
       .def("applied_counts", &applied_counts)
       .def(
           "symbol",
-          [](const MergeLearner& learner, uint32_t symbol) {
-            return py::bytes(learner.symbol(symbol));
+          [](PyMergeLearner& learner, uint32_t symbol) {
+            return py::bytes(
+                learner.with([&](const MergeLearner& inner) { return inner.symbol(symbol); }));
           },
           "symbol"_a)
       .def("symbols", &symbol_columns)
-      .def_property_readonly("num_symbols", &MergeLearner::num_symbols)
-      .def_property_readonly("symbol_bytes", &MergeLearner::symbol_bytes)
-      .def_property_readonly("memory_bytes", &MergeLearner::memory_bytes)
-      .def_property_readonly("stop_reason", [](const MergeLearner& learner) {
-        return stop_reason_name(learner.stop_reason());
+      .def_property_readonly("num_symbols", &read<&MergeLearner::num_symbols>)
+      .def_property_readonly("symbol_bytes", &read<&MergeLearner::symbol_bytes>)
+      .def_property_readonly("memory_bytes", &read<&MergeLearner::memory_bytes>)
+      .def_property_readonly("stop_reason", [](PyMergeLearner& learner) {
+        return stop_reason_name(read<&MergeLearner::stop_reason>(learner));
       });
 }
 

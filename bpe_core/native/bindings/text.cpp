@@ -56,7 +56,9 @@ WordRule word_rule_from_name(const std::string& name) {
 // (buffer, offsets): text i in UTF-8 is buffer[offsets[i], offsets[i + 1]). None if one is neither
 // str nor bytes.
 py::object join_texts(const py::list& texts) {
-  const std::optional<std::vector<TextSource>> sources = text_sources(texts);
+  // A tuple keeps the texts while others may change the list.
+  const auto kept = py::tuple(texts);
+  const std::optional<std::vector<TextSource>> sources = text_sources(kept);
   if (!sources) return py::none();
   const size_t n = sources->size();
   size_t bytes = 0;

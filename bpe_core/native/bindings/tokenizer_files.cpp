@@ -1,4 +1,6 @@
 // Files of tokenizers: their merges and vocabularies, read as columns and written from columns.
+#include <pybind11/critical_section.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -83,6 +85,7 @@ py::object entries_in_stand_ins(const py::dict& entries, const py::object& left_
   PyObject* key;
   PyObject* value;
   Py_ssize_t position = 0;
+  const py::scoped_critical_section nobody_else_changes(entries);
   while (PyDict_Next(entries.ptr(), &position, &key, &value)) {
     if (!PyUnicode_Check(key) || !PyLong_CheckExact(value)) return py::none();
     int overflow = 0;

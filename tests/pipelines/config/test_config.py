@@ -604,6 +604,8 @@ beam: {options: {password: GEHEIM}}
 NO_INFLUENCE = {
     "tokenizer.train_where": "worker",
     "input.max_bad_files": 3,
+    "input.max_expansion": 2000,
+    "input.follow_links": "anywhere",
     "output": "elsewhere",
     "output_storage_options": {"a": 1},
     "counts.path": "elsewhere",

@@ -29,7 +29,7 @@ from bpe_core import (
 )
 from bpe_core.buffers import to_binary
 from bpe_core.model import TokenizerModel
-from bpe_core.patterns import superword_pattern
+from bpe_core.patterns import PATTERNS, superword_pattern
 from pipelines.pages.collect import collect
 from pipelines.pages.encoder import encoder_data
 from pipelines.pages.report import make_report
@@ -125,9 +125,7 @@ MODELS = {
     "removed-spaces": lambda: of_sentencepiece(
         normalization_rule_name="identity", remove_extra_whitespaces=True
     ),
-    **{name: lambda name=name: trained(name) for name in ("gpt2", "cl100k", "o200k", "qwen2")},
-    "tiktoken": lambda: trained("cl100k_tiktoken"),
-    "none": lambda: trained("none"),
+    **{name: lambda name=name: trained(name) for name in PATTERNS},
     **{name: lambda pattern=pattern: trained(pattern) for name, pattern in CUSTOM.items()},
     "nfc": lambda: trained("o200k", "nfc"),
     "nfkc": lambda: trained("gpt2", "nfkc", normalize_quotes=True),

@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -19,13 +20,17 @@ from page_support import HOSTILE, SPECIAL, Page, build_hostile
 import pipelines
 from bpe_core import train_bpe
 from pipelines import build
+from pipelines.analysis import suspects
+from pipelines.analysis.token_uses import count_uses
 from pipelines.config import BuildConfig
-from pipelines.pages import collect as collecting
+from pipelines.manifest.names import SHARD_FILE
+from pipelines.pages import found_output
 from pipelines.pages.card import make_card
 from pipelines.pages.collect import collect
 from pipelines.pages.report import make_report
 from pipelines.pages.report_data import ReportData
 from pipelines.pages.templates import embed_json
+from pipelines.storage.directory import Directory
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 VOCABULARIES = sorted(SHARED.glob("vocab/*.tiktoken"))
@@ -175,13 +180,26 @@ def test_counts_alone_have_a_page(output: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_trained_tokenizer_has_uses_from_counts(output: Path, tmp_path: Path) -> None:
+def test_a_trained_tokenizer_has_uses_from_counts_that_are_read_once(
+    output: Path, tmp_path: Path
+) -> None:
     for name in ("counts", "tokenizer"):
         shutil.copytree(output / name, tmp_path / "out" / name)
-    found = collect(str(tmp_path / "out"))
+    with (
+        patch.object(
+            Directory, "read_bytes", autospec=True, side_effect=Directory.read_bytes
+        ) as read,
+        patch.object(found_output, "count_uses", wraps=count_uses) as counted,
+        patch.object(suspects, "count_uses", None),
+    ):
+        found = collect(str(tmp_path / "out"))
     assert "those in the counted text" in found.notes["uses"]
     assert found.ranks
     assert found.curve
+    assert found.tokens is not None
+    counted.assert_called_once()
+    shards = [name for call in read.mock_calls if SHARD_FILE.fullmatch(name := call.args[1])]
+    assert shards and len(shards) == len(set(shards))
     assert [source.tokens for source in found.sources] == [None, None]
     assert Page(make_report(found)).open == []
 
@@ -242,7 +260,7 @@ def test_pages_of_published_tokenizers_are_small() -> None:
 def test_too_many_counts_are_not_read(
     output: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(collecting, "_MOST_PRETOKENS", 3)
+    monkeypatch.setattr(found_output, "_MOST_PRETOKENS", 3)
     found = collect(str(output))
     assert found.curve == ()
     assert "beam-bpe sizes" in found.notes["curve"]

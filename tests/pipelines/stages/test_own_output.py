@@ -119,7 +119,8 @@ def test_output_is_known_through_links(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "disk")
     (tmp_path / "in" / "link").symlink_to(tmp_path / "disk")
-    config = config_of(str(tmp_path), files=[f"{tmp_path}/in/**/*"])
+    files = [f"{tmp_path}/in/**/*"]
+    config = config_of(str(tmp_path), files=files, follow_links="anywhere")
     assert build_again(config, "a.txt").skipped > 8
 
 

@@ -14,9 +14,11 @@ import pytest
 from build_support import config_for
 
 from pipelines import build
+from pipelines.config import SourceConfig
 from pipelines.errors import DamagedFileError, InputError
 from pipelines.storage import archives
 from pipelines.storage.archives import DamagedArchiveError
+from pipelines.tasks.listing import list_files
 
 NAMES = ["f0", "f1", "f2"]
 BLOCK = 512
@@ -114,3 +116,29 @@ def test_damaged_tables_give_names_or_an_error(tmp_path: Path) -> None:
                 wrong[generator.randrange(len(wrong))] = generator.randrange(256)
             with contextlib.suppress(OSError):
                 members(tmp_path / f"a{suffix}", bytes(wrong))
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_names_in_archives_are_names_wherever_they_point(kind: str, tmp_path: Path) -> None:
+    names = ["../../a.txt", "/etc/a.txt", "a\nb\x1b[31m.txt", "c.txt", "etc/a.txt"]
+    path = tmp_path / f"a.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in names:
+                archive.writestr(name, name)
+    else:
+        with tarfile.open(path, "w") as tar_archive:
+            for name in names:
+                info = tarfile.TarInfo(name)
+                info.size = len(name)
+                tar_archive.addfile(info, io.BytesIO(name.encode()))
+            for link in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+                info = tarfile.TarInfo("link.txt")
+                info.type, info.linkname = link, "/etc/passwd"
+                tar_archive.addfile(info)
+    files = list_files(SourceConfig(files=(f"{kind}://**/*.txt::{path}",)))
+    assert sorted(file.name for file in files) == sorted(names)
+    for file in files:
+        content = bytearray(file.size)
+        archives.open_member(file.url, {}).read_into(memoryview(content), 0)
+        assert content == file.name.encode()
