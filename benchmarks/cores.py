@@ -6,7 +6,7 @@
 Three runs of the command on an otherwise idle machine give what the model needs, and one to compare
 it with:
 
-- `work`: seconds of the tasks with one worker, as `run.json` has them;
+- `work`: seconds of the tasks with one worker, from `run.json`;
 - `serial`: the other seconds of the command, in which no task runs;
 - `locked`: seconds of the tasks that hold Python's global lock (samples of py-spy);
 - the seconds with two workers.
