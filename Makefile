@@ -7,6 +7,7 @@ NATIVE_TESTS := $(wildcard $(addprefix tests/native/,*.cpp fuzz/*.cpp fuzz/*.hpp
 NATIVE := $(wildcard $(addprefix bpe_core/native/,*.cpp *.hpp bindings/*.cpp bindings/*.hpp))
 MODULES := $(wildcard bpe_core/*.py bpe_core/*/*.py pipelines/*.py pipelines/*/*.py)
 BENCH := out/bench-venv
+OLDEST := out/oldest-venv
 WHEEL := out/wheel-venv/$(PYTHON_VERSION)
 SYSTEM ?= linux
 ARCH ?= $(shell uname -m)
@@ -23,7 +24,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak fuzz fuzz-native simulate engines lint format types schema tables libraries bench bench-data bench-quick sanitize sanitize-threads sdist wheel release docs docs-serve clean
+.PHONY: help quickstart check test smoke nightly soak long-run oldest fuzz fuzz-native simulate engines lint format types schema tables libraries bench bench-data bench-quick sanitize sanitize-threads sdist wheel release docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -72,11 +73,22 @@ smoke: $(VENV)/installed-test
 ## make nightly      all there is, by Beam and in processes, with many examples: before a release
 nightly: $(VENV)/installed-test $(VENV)/installed-docs wheel
 	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_PARALLEL) -m "not soak" -o timeout=900
-	TESTS=nightly $(MAKE) soak fuzz fuzz-native simulate
+	TESTS=nightly $(MAKE) soak fuzz fuzz-native simulate oldest
 
 ## make soak         the long tests: large texts, many merges, memory
 soak: $(VENV)/installed-test
 	$(PYTEST) -m soak -o timeout=3600
+
+## make long-run     build, interrupt, resume and add for SECONDS=600, in one process, then by commands
+long-run: $(VENV)/installed-test
+	rm -rf out/long-run
+	$(BIN)/python benchmarks/long_run.py out/long-run/process --seconds $(SECONDS)
+	$(BIN)/python benchmarks/long_run.py out/long-run/commands --seconds $(SECONDS) --commands
+
+## make oldest       the tests of a change with the oldest versions of the dependencies
+oldest:
+	$(PYTHON) tools/oldest_dependencies.py $(OLDEST)
+	PYTHONSAFEPATH=1 $(OLDEST)/bin/python -m pytest $(IN_PARALLEL) -m "$(CHANGE)"
 
 ## make fuzz         files changed at random: through readers, whole builds, and tokenizers; SEED=1 of the first
 fuzz: $(VENV)/installed-test
@@ -185,5 +197,5 @@ release: $(WHEEL)/installed
 ## make clean        remove what make made; of out/ that alone: other builds there stay
 clean:
 	rm -rf build dist *.egg-info bpe_core/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf out/quickstart out/fuzz out/benchmarks out/bench-venv out/wheel-venv out/wheels out/site out/site-scripts
+	rm -rf out/quickstart out/fuzz out/benchmarks out/bench-venv out/oldest-venv out/long-run out/wheel-venv out/wheels out/site out/site-scripts
 	rm -f $(VENV)/installed*

@@ -128,13 +128,13 @@ def collected() -> Iterator[None]:
         yield
         return
     before = os.environ.get(_DIRECTORY_VARIABLE)
-    os.environ[_DIRECTORY_VARIABLE] = directory
-    TALLY.reset(directory)
     try:
+        os.environ[_DIRECTORY_VARIABLE] = directory
+        TALLY.reset(directory)
         yield
     finally:
         if before is None:
-            del os.environ[_DIRECTORY_VARIABLE]
+            os.environ.pop(_DIRECTORY_VARIABLE, None)
         else:
             os.environ[_DIRECTORY_VARIABLE] = before
         shutil.rmtree(directory, ignore_errors=True)

@@ -148,16 +148,20 @@ class RejectLimit:
         )
 
 
-# Rejected documents of each task that this process has worked on, by the limit of the stage.
+# Rejected documents of each task that this process has worked on, by the limit of the stage; of the
+# latest stages, as a process may run any number of builds.
 _REJECTED: Final[dict[RejectLimit, dict[int, int]]] = {}
+_STAGES_NOTED: Final = 16
 _NOTING: Final = threading.Lock()
 
 
 def _note_rejects(limit: RejectLimit, task: int, rejected: int) -> int:
     """Note the rejects of a task, and return the sum of all tasks of its stage in this process."""
     with _NOTING:
-        of_tasks = _REJECTED.setdefault(limit, {})
+        of_tasks = _REJECTED[limit] = _REJECTED.pop(limit, {})
         of_tasks[task] = rejected
+        if len(_REJECTED) > _STAGES_NOTED:
+            del _REJECTED[next(iter(_REJECTED))]
         return sum(of_tasks.values())
 
 

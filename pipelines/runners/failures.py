@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -51,12 +52,16 @@ _NOT_LOADED: Final = re.compile(
     re.MULTILINE,
 )
 
-# Raised by a worker that waits for elements of a pipeline that has ended, up to a second later.
+# Raised by a worker that opens a connection of a pipeline that has ended.
+PIPELINE_ENDED: Final = "The pipeline has ended."
+# Raised by a worker that waits for its elements, up to a second later.
 _RUNNER_GONE: Final = "Channel closed prematurely."
 # Raised by the thread that waits for a worker's process.
 _WORKER_DIED: Final = re.compile(r"Worker subprocess exited with return code (-?\d+)")
 _ASKED_TO_END: Final = (signal.SIGINT, signal.SIGTERM)  # by Ctrl-C, or together with the launcher
 _SECONDS_TO_DIE: Final = 5.0
+# Workers of a pipeline that has ended finish at most the task that they have begun.
+_FORMER_RUNS: Final = 64
 # Modules that log whole records of workers, as texts.
 _LOGS_OF_WORKERS: Final = {Path(worker_handlers.__file__), Path(local_job_service.__file__)}
 _BEFORE_RECORD: Final = "Worker: "
@@ -82,8 +87,9 @@ class _Failure:
 
     def __init__(self) -> None:
         self.run = ""  # of the local pipeline that is watched, or empty if none is
-        self._ended: set[str] = set()
-        self._former: set[str] = set()  # errors of workers whose pipeline has ended
+        self._ended: deque[str] = deque(maxlen=_FORMER_RUNS)
+        # Errors of workers whose pipeline has ended.
+        self._former: deque[str] = deque(maxlen=_FORMER_RUNS)
         self._error: Exception | None = None
         self._interrupted = False
 
@@ -99,8 +105,11 @@ class _Failure:
             if "Channel closed" in str(error):
                 time.sleep(_SECONDS_TO_DIE)
             raise
+        except KeyboardInterrupt:
+            self.interrupt()
+            raise
         finally:
-            self._ended.add(self.run)
+            self._ended.append(self.run)
             self.run = ""
 
     def note(self, error: Exception) -> None:
@@ -116,7 +125,7 @@ class _Failure:
             yield
         except Exception as error:
             if run in self._ended:
-                self._former.add(str(error))  # Beam logs it, too
+                self._former.append(str(error))  # Beam logs it, too
             self.note(error)
             raise
 
@@ -305,7 +314,7 @@ def _print_others(text: object, **keywords: Any) -> None:
 
 
 def _is_of_others(shown: object, text: str) -> bool:
-    if _RUNNER_GONE in text:
+    if _RUNNER_GONE in text or PIPELINE_ENDED in text:
         return False
     ours = shown if isinstance(shown, BpeError) else error_of(text)
     if ours is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import threading
@@ -15,17 +16,23 @@ import apache_beam as beam
 import grpc
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
-from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 from apache_beam.runners.portability.job_server import JobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner
-from apache_beam.runners.worker import statesampler
+from apache_beam.runners.worker import data_plane, sdk_worker, statesampler
 
 from bpe_core.errors import BpeError
 from pipelines.config import BeamConfig
 from pipelines.console.engine_jobs import EngineJob
 from pipelines.errors import ConfigError, JobFailedError
-from pipelines.runners.failures import FAILURE, error_of, keep_errors_for_the_caller, our_errors
+from pipelines.runners.failures import (
+    FAILURE,
+    PIPELINE_ENDED,
+    error_of,
+    keep_errors_for_the_caller,
+    our_errors,
+)
 from pipelines.runners.options import RUNNERS, options_of
 from pipelines.runners.spec import PLACE_OF_OPTIONS, WITH_PORT, RunnerSpec
 from pipelines.runners.watching import watched
@@ -63,8 +70,10 @@ def pipeline(
     options = options_of(config, beam_args, places)
     spec = RUNNERS[config.runner]
     _end_stages_at_once()
+    _end_workers_and_bundles()
     made = _pipeline_for(config, options)
     with (
+        _remove_directory(made),
         _labels_kept(),
         _report_failed_job(made, config),
         our_errors(),
@@ -103,7 +112,7 @@ def submit(
     spec.detach(options)
     assert spec.job_of is not None, "check_detaches accepts no others"
     running = _pipeline_for(config, options)
-    with our_errors(), _labels_kept():
+    with _remove_directory(running), our_errors(), _labels_kept():
         build(running)
         result = running.run()
         # Getting the job's name may need a request to the job server.
@@ -271,6 +280,15 @@ def _stop_job_server(runner: PipelineRunner) -> Iterator[None]:
 
 
 @contextmanager
+def _remove_directory(pipeline: beam.Pipeline) -> Iterator[None]:
+    """Remove the pipeline's temporary files: Beam keeps them in IPython, and if it does not run."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+
+
+@contextmanager
 def _keep_metrics(pipeline: beam.Pipeline) -> Iterator[None]:
     """Fetch the metrics of a finished pipeline from the job server, and keep them in its result."""
     yield
@@ -326,3 +344,47 @@ def _end_stages_at_once() -> None:
     At the end of a stage, each waits for its sampler, which by default sleeps up to 200 ms.
     """
     statesampler.StateSampler.__init__.__defaults__ = (_SAMPLING_MILLISECONDS,)
+
+
+@cache
+def _end_workers_and_bundles() -> None:
+    """Make local workers, and Beam's threads that wait for them, end with an interrupted pipeline.
+
+    Beam asks only connected workers to end, but waits for all of them. The threads that wait for a
+    bundle would wait forever, as would those of connections that a bundle opens after the end, and
+    keep what the pipeline used.
+    """
+    close = worker_handlers.ControlConnection.close
+
+    def close_completely(connection: worker_handlers.ControlConnection) -> None:
+        if connection._state == worker_handlers.BeamFnControlServicer.UNSTARTED_STATE:
+            connection.push(worker_handlers.BeamFnControlServicer._DONE_MARKER)
+        close(connection)
+        connection.abort(RuntimeError(PIPELINE_ENDED))
+
+    worker_handlers.ControlConnection.close = close_completely
+    channels, states = data_plane.GrpcClientDataChannelFactory, sdk_worker.GrpcStateHandlerFactory
+    _close_for_good(channels, "create_data_channel_from_url", lambda channel: channel.close())
+    _close_for_good(states, "create_state_handler", lambda state: state.done())
+
+
+def _close_for_good(
+    factory: Any, create_name: str, close_connection: Callable[[Any], object]
+) -> None:
+    """Make a worker's factory of connections refuse to open more when it was closed."""
+    create, close = getattr(factory, create_name), factory.close
+
+    def close_for_good(self: Any) -> None:
+        self.is_closed = True
+        close(self)
+
+    def create_unless_closed(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        made = create(self, *arguments, **keywords)
+        if self.is_closed:
+            close_connection(made)
+            raise RuntimeError(PIPELINE_ENDED)
+        return made
+
+    factory.is_closed = False
+    factory.close = close_for_good
+    setattr(factory, create_name, create_unless_closed)

@@ -245,7 +245,8 @@ class _S3Object:
         if version is not None:
             self._request["VersionId"] = version
         kind, _, etag = version_tag.partition("=")
-        if kind == "ETag" and not filesystem.local_expiry_check:
+        # Before 2026.3, s3fs lacks this option.
+        if kind == "ETag" and not getattr(filesystem, "local_expiry_check", False):
             self._request["IfMatch"] = etag
 
     def fetch(self, start: int, end: int) -> bytes:

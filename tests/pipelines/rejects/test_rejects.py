@@ -10,6 +10,7 @@ import pytest
 from pipelines.batches import DocumentBatch, Reject
 from pipelines.errors import RejectLimitError
 from pipelines.rejects import table as rejects
+from pipelines.rejects import thresholds
 from pipelines.rejects.table import RejectFile
 from pipelines.rejects.thresholds import RejectLimit
 from pipelines.storage.directory import Directory
@@ -123,6 +124,15 @@ def test_a_repeated_task_counts_once() -> None:
     rule = limit(0.1, 100, "again")
     for _ in range(3):
         rule.judge(0, 9, batch_with(reject(0)))
+
+
+def test_a_process_that_works_on_many_stages_remembers_the_latest_ones() -> None:
+    first, last = (limit(0.1, 100, stage) for stage in ("the first", "the last"))
+    for rule in (first, *(limit(0.1, 100, f"stage {n}") for n in range(50)), last):
+        rule.judge(0, 1, batch_with(reject(0)))
+    assert last in thresholds._REJECTED
+    assert first not in thresholds._REJECTED
+    assert len(thresholds._REJECTED) == thresholds._STAGES_NOTED
 
 
 def test_without_a_known_total_a_limit_is_judged_at_the_end() -> None:

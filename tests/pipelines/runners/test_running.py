@@ -8,18 +8,24 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from traceback import walk_stack
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import apache_beam as beam
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, endpoints_pb2
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
-from apache_beam.runners.worker import statesampler
+from apache_beam.runners.worker import data_plane, statesampler
+from apache_beam.runners.worker.sdk_worker import GrpcStateHandlerFactory
+from apache_beam.runners.worker.statecache import StateCache
 from build_support import ROOT
 from runner_support import config, run
 
@@ -49,9 +55,69 @@ def test_the_sampler_that_a_stage_waits_for_at_its_end_sleeps_only_shortly() -> 
     assert max(_SLEEPS) <= 10
 
 
-def test_an_error_while_the_pipeline_is_made_is_left_alone() -> None:
+def test_an_error_while_the_pipeline_is_made_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(KeyError), runners.pipeline(config()):
+        assert list(tmp_path.iterdir())  # Beam made a folder, and removes it only after a run
         raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+_IS_INTERRUPTED = threading.Event()
+
+
+def wait_for_the_interruption(_: int) -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    _IS_INTERRUPTED.wait()
+
+
+def test_an_interrupted_pipeline_leaves_no_thread_that_waits() -> None:
+    run(abs)  # starts threads that later pipelines use again
+    before = beam_threads()
+    for _ in range(3):
+        _IS_INTERRUPTED.clear()
+        with pytest.raises(KeyboardInterrupt):
+            run(wait_for_the_interruption)
+        _IS_INTERRUPTED.set()
+        run(abs)
+    end = time.monotonic() + 10
+    while beam_threads() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert beam_threads() <= before
+
+
+def beam_threads() -> int:
+    """The number of threads, without those of Beam's pool that have nothing to do."""
+    idle = ["wait", "acquire", "run"]  # innermost first: a pool's thread between two tasks
+    return sum(
+        [frame.f_code.co_name for frame, _ in walk_stack(top)][:3] != idle
+        for top in sys._current_frames().values()
+    )
+
+
+def test_a_worker_that_connects_after_the_end_is_asked_to_end() -> None:
+    running._end_workers_and_bundles()
+    connection = worker_handlers.ControlConnection()
+    bundle = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="1"))
+    connection.close()
+    with pytest.raises(RuntimeError, match="has ended"):
+        bundle.get()
+    assert connection.get_req().instruction_id == "1"
+    assert connection.get_req() is worker_handlers.BeamFnControlServicer._DONE_MARKER
+
+
+def test_a_worker_opens_no_connections_after_its_end() -> None:
+    running._end_workers_and_bundles()
+    for factory, create in [
+        (data_plane.GrpcClientDataChannelFactory(), "create_data_channel_from_url"),
+        (GrpcStateHandlerFactory(StateCache(0)), "create_state_handler"),
+    ]:
+        factory.close()
+        address = endpoints_pb2.ApiServiceDescriptor(url="localhost:1")
+        with pytest.raises(RuntimeError, match="has ended"):
+            getattr(factory, create)(address if "state" in create else address.url)
 
 
 @pytest.mark.process

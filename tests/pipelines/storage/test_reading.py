@@ -15,6 +15,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from s3fs import S3FileSystem
 from storage_support import (
     FAULTS,
     KEY,
@@ -238,6 +239,21 @@ def test_a_range_of_a_large_object_reads_its_bytes_in_few_requests(
     assert len(server.requests) <= 12
     assert 64 * MiB <= sum(seen.sent for seen in server.requests) <= 64 * MiB + 256 * 1024
     assert max(seen.sent for seen in server.requests) <= REQUEST_BYTES
+
+
+def test_an_option_that_older_versions_of_s3fs_lack_is_not_needed(
+    gigabyte: tuple[Server, InputFile, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, file, options = gigabyte
+    init = S3FileSystem.__init__
+
+    def without_option(filesystem: S3FileSystem, **given: object) -> None:
+        init(filesystem, **given)
+        del filesystem.local_expiry_check
+
+    monkeypatch.setattr(S3FileSystem, "__init__", without_option)
+    with open_handle(file, {**options, "skip_instance_cache": True}) as handle:
+        assert handle.read(32) == b"%015d\n%015d\n" % (0, 1)
 
 
 @pytest.mark.slow
