@@ -7,13 +7,15 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
-
-import fsspec
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from bpe_core.errors import BpeError, FormatError, InvalidPatternError, InvalidTokenizerError
 from bpe_core.model import TokenizerModel
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 Location = str | os.PathLike[str]
 Built = TypeVar("Built")
@@ -69,7 +71,7 @@ def read_bytes(location: Location) -> bytes:
         OSError: The file cannot be opened.
     """
     local = _local_path(location)
-    with local.open("rb") if local else fsspec.open(os.fspath(location), "rb") as file:
+    with local.open("rb") if local else _open_remote(location) as file:
         data: bytes = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise FormatError(
@@ -88,7 +90,7 @@ def names_in(location: Location) -> list[str] | None:
     local = _local_path(location)
     if local is not None:
         return [path.name for path in local.iterdir()] if local.is_dir() else None
-    fs, path = fsspec.core.url_to_fs(os.fspath(location))
+    fs, path = _find_remote(location)
     if not fs.isdir(path):
         return None
     return [name.rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)]
@@ -102,7 +104,7 @@ def write_files(directory: Location, contents: dict[str, bytes]) -> None:
     """
     local = _local_path(directory)
     if local is None:
-        fs, root = fsspec.core.url_to_fs(os.fspath(directory))
+        fs, root = _find_remote(directory)
         fs.makedirs(root, exist_ok=True)
         for name, data in contents.items():
             fs.pipe_file(f"{root}/{name}", data)
@@ -131,7 +133,7 @@ def remove(location: Location) -> None:
     if local is not None:
         local.unlink(missing_ok=True)
         return
-    fs, path = fsspec.core.url_to_fs(os.fspath(location))
+    fs, path = _find_remote(location)
     if fs.exists(path):
         fs.rm_file(path)
 
@@ -210,6 +212,20 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise ValueError(f"the key {key!r} twice")
             seen.add(key)
     return result
+
+
+def _open_remote(location: Location) -> AbstractContextManager[IO[bytes]]:
+    fs, path = _find_remote(location)
+    opened: AbstractContextManager[IO[bytes]] = fs.open(path, "rb")
+    return opened
+
+
+def _find_remote(location: Location) -> tuple[AbstractFileSystem, str]:
+    """Return the file system of a URL, and the path there."""
+    from fsspec.core import url_to_fs  # takes long to import
+
+    found: tuple[AbstractFileSystem, str] = url_to_fs(os.fspath(location))
+    return found
 
 
 def _local_path(location: Location) -> Path | None:

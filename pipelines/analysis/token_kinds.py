@@ -40,6 +40,8 @@ def classify_token(token: bytes) -> TokenKind:
         return "space"
     after_space = text.startswith(_SPACES)
     core = text.replace("▁", " ").strip()
+    if core.isalpha():  # most tokens: the other tests go through the characters one by one
+        return "begin" if after_space else "inside"
     if any(c.isspace() for c in core):
         return "words" if any(c.isalpha() for c in core) else "signs"
     letters = sum(c.isalpha() for c in core)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import isfinite
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -295,15 +295,15 @@ class Inspector:
         kept = self._dataset.kept_columns.names
         columns = ["source", "offset", "part", "num_bytes", *kept]
         columns += ["id"] if self._has_record_ids else []
-        chunk = next(self._dataset.file_chunks(place.file, columns, start_row=place.row))
+        chunks = self._dataset.file_chunks(place.file, columns, start_row=place.row)
+        chunk = next(chunks)
         part = int(chunk.column("part")[0])
         if part:  # the parts of a document are consecutive rows
             return self.read(Place(file=place.file, row=place.row - part), max_tokens)
         parts = tokens = num_bytes = 0
         first_ids: list[int] = []
         shown: list[bytes] = []
-        chunks = self._dataset.file_chunks(place.file, columns, start_row=place.row)
-        for more in chunks:
+        for more in chain((chunk,), chunks):
             starts = more.starts.copy()
             if parts == 0:
                 starts[0] = False

@@ -111,11 +111,12 @@ def group_kinds(
     special = set(found.model.special_tokens.values())
     ids: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    texts = vocabulary.tokens()
-    for row, (token_id, token) in enumerate(zip(vocabulary.ids.tolist(), texts, strict=True)):
+    listed = vocabulary.ids.tolist()
+    weights = [0] * len(listed) if uses is None else uses.tolist()
+    for token_id, token, weight in zip(listed, vocabulary.tokens(), weights, strict=True):
         kind = TOKEN_KINDS["special" if token_id in special else classify_token(token)]
         ids[kind] += 1
-        tokens[kind] += 0 if uses is None else int(uses[row])
+        tokens[kind] += weight
     for kind, number in ids.most_common():
         yield Group(name=kind, ids=number, tokens=None if uses is None else tokens[kind])
 

@@ -12,17 +12,12 @@ import errno
 import http.client
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
-
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pipelines.redaction import redact, redact_error
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
 
 ATTEMPTS: Final = 8
 # No attempt starts after this many seconds.
@@ -74,15 +69,25 @@ def persistently(action: Callable[[], _Result]) -> _Result:
         StorageError: All attempts failed, or the error is not an OSError.
     """
     begun = time.monotonic()
-    tries = 0
+    tries = 1
+    failed: Exception | None = None
 
-    def counted() -> _Result:
-        nonlocal tries
+    def attempt() -> _Result:
+        nonlocal tries, failed
+        if failed is not None:
+            error, failed = failed, None
+            raise error
         tries += 1
         return action()
 
     try:
-        result: _Result = _policy()(counted)
+        try:
+            return action()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            failed = error
+        result: _Result = _policy()(attempt)
         return result
     except Exception as error:
         redact_error(error)
@@ -94,10 +99,12 @@ def persistently(action: Callable[[], _Result]) -> _Result:
 
 
 def _policy() -> Retrying:
-    return Retrying(
-        retry=retry_if_exception(is_transient),
-        stop=stop_after_attempt(ATTEMPTS) | stop_after_delay(LAST_BEGIN_SECONDS),
-        wait=wait_random_exponential(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS),
+    import tenacity  # takes long to import, and hardly any command needs it
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception(is_transient),
+        stop=tenacity.stop_after_attempt(ATTEMPTS) | tenacity.stop_after_delay(LAST_BEGIN_SECONDS),
+        wait=tenacity.wait_random_exponential(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS),
         sleep=_sleep,
         reraise=True,
     )

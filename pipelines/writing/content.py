@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
 
 from pipelines.accounting import DocumentTotals, planned_bytes, planned_bytes_of_sources
 from pipelines.config import SourceConfig
@@ -24,6 +28,9 @@ from pipelines.tokenizers.vocabulary import Vocabulary
 from pipelines.versions import software_metadata
 from pipelines.writing.jobs import FORMAT_VERSION, EncodeJob
 from pipelines.writing.statistics import Statistics, read_statistics, write_statistics
+
+# Threads that read statistics of tasks: adding them up takes a quarter of the time of reading.
+_READERS: Final = 4
 
 
 def tokens_content(
@@ -106,8 +113,8 @@ def write_merged_statistics(
         OutputError: The statistics of a task are missing or damaged.
     """
     statistics = Statistics(Vocabulary(model))
-    for entry in entries.values():
-        statistics.add_table(read_statistics(job.entries, entry.statistics))
+    for table in _read_ahead(job, [entry.statistics for entry in entries.values()]):
+        statistics.add_table(table)
     splits = ["train", *(["validation"] if job.validation_fraction > 0 else [])]
     metadata = {
         "bpe.format": FORMAT_VERSION,
@@ -123,3 +130,13 @@ def write_merged_statistics(
         metadata,
     )
     return TableEntry.model_validate(written)
+
+
+def _read_ahead(job: EncodeJob, tables: Sequence[TableEntry]) -> Iterator[pa.Table]:
+    """Yield the statistics of tasks in order. Threads read some of them ahead."""
+    ahead = 2 * _READERS
+    with ThreadPoolExecutor(_READERS) as pool:
+        for first in range(0, len(tables), ahead):
+            yield from pool.map(
+                partial(read_statistics, job.entries), tables[first : first + ahead]
+            )

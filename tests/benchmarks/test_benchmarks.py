@@ -495,3 +495,14 @@ def test_the_smallest_min_count_that_fits_is_found(monkeypatch: pytest.MonkeyPat
     assert memory == sorted(memory, reverse=True)
     fitting = [training.fitting("prose", 10**16, most) for most in (memory[0], memory[2], 1)]
     assert fitting == [1, 5, None]
+
+
+def test_more_cores_are_worth_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = load("cores", monkeypatch).Measured
+    free = measured(serial=0.0, work=8.0, locked=0.0)
+    assert [free.seconds(workers) for workers in (1, 2, 8)] == [8.0, 4.0, 1.0]
+    one = measured(serial=1.0, work=8.0, locked=1.0)
+    assert one.seconds(1) == 9.0
+    assert one.seconds(2) > 5.0  # sometimes a worker waits for the lock
+    assert one.seconds(64) == pytest.approx(2.0)  # the lock is never free
+    assert one.scaled(3).seconds(1) == 25.0
