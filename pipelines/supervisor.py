@@ -138,9 +138,10 @@ def supervise(command: Sequence[str], on_kill: Callable[[], None] = lambda: None
                 os.close(read_end)
             signals.start(child)
             code = child.wait()
-        if signals.received is not None and code < 0:
+        died = code < 0 or not (status / _ORDERLY_END).exists()
+        if signals.received is not None and died:  # perhaps before it could handle signals
             return 128 + signals.received
-        if code < 0 or not (status / _ORDERLY_END).exists():
+        if died:
             raise _death_error(code, status)
         return code
     finally:

@@ -31,6 +31,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypedDict, cast
@@ -212,8 +213,10 @@ class OutputLock:
             if self._held is None and LOCK in self._output.sizes():
                 self.try_acquire()  # left by a build that was killed at its end
             if self._held is not None:
-                self._output.remove_leftovers()
-                self._held.release()
+                try:
+                    self._output.remove_leftovers()
+                finally:  # also if this is interrupted: the process may go on
+                    self._held.release()
         elif self._held is not None:
             # Report the error of the block rather than this one.
             with suppress(OutputError, OSError):
@@ -237,6 +240,10 @@ def _knows_locks(output: Directory) -> bool:
     return True
 
 
+def _open_or_create(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+
+
 class _Flock:
     """Lock of the system on the open file."""
 
@@ -251,38 +258,40 @@ class _Flock:
         try:
             self._state(output, holder, take_over)
         except BaseException:
-            os.close(self._file)
+            self._file.close()
             raise
 
-    def _open(self, output: Directory, patience: float) -> int:
+    def _open(self, output: Directory, patience: float) -> FileIO:
         begun = time.monotonic()
         while True:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            # An object that closes itself: an interruption may come before it is returned.
+            file = FileIO(self._path, "r+", opener=_open_or_create)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # The previous owner may have removed the file after it was opened here.
                 with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(file), self._path.stat()):
+                    if os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
                         return file
             except BlockingIOError:
                 if time.monotonic() - begun >= patience:
-                    os.close(file)
+                    file.close()
                     raise _held_by(output, _read(output)) from None
                 time.sleep(_POLL_SECONDS / 10)
-            except OSError:
-                os.close(file)
+            except BaseException:
+                file.close()
                 raise
-            os.close(file)
+            file.close()
 
     def _state(self, output: Directory, holder: Holder, take_over: bool) -> None:
-        if os.fstat(self._file).st_size:
+        file = self._file.fileno()
+        if os.fstat(file).st_size:
             earlier = _read(output)  # do not overwrite a file that is not a lock
             self.after_job = _has_job(output, earlier, take_over=take_over)
         content = memoryview(_content(holder))
-        os.ftruncate(self._file, 0)
+        os.ftruncate(file, 0)
         try:
             while content:  # a nearly full disk may write only a part, without an error
-                content = content[os.pwrite(self._file, content, os.fstat(self._file).st_size) :]
+                content = content[os.pwrite(file, content, os.fstat(file).st_size) :]
         except OSError:
             self._path.unlink(missing_ok=True)
             raise
@@ -292,12 +301,12 @@ class _Flock:
             if _read(self._output).get("owner") == self._owner:
                 self._path.unlink(missing_ok=True)
         finally:
-            os.close(self._file)
+            self._file.close()
 
     def leave(self, holder: Holder) -> None:
         # Atomically, since workers may be reading it.
         self._output.write_bytes(LOCK, _content(holder))
-        os.close(self._file)
+        self._file.close()
 
 
 class _Lease:

@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,34 @@ def test_a_held_output_is_refused_with_who_holds_it_and_given_back_at_the_end(
     assert output.sizes() == {}
     with OutputLock(output) as lock:
         assert lock.try_acquire()
+    assert output.sizes() == {}
+
+
+@pytest.mark.parametrize("interrupted", ["taken", "given back"])
+def test_a_process_that_goes_on_after_an_interruption_does_not_hold_the_lock(
+    interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Directory(url=str(tmp_path / "out"))
+    flock = fcntl.flock
+
+    def interrupt_when_locked(file: FileIO | int, operation: int) -> None:
+        flock(file, operation)
+        if not isinstance(file, int):  # a trial
+            raise KeyboardInterrupt
+
+    def interrupt(_: Directory) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if interrupted == "taken":
+            patch.setattr(fcntl, "flock", interrupt_when_locked)
+        else:
+            patch.setattr(Directory, "remove_leftovers", interrupt)
+        # The error, which a notebook keeps, keeps the frames that had the file.
+        with pytest.raises(KeyboardInterrupt) as kept, OutputLock(output) as lock:
+            lock.acquire()
+    with OutputLock(output) as lock:
+        assert lock.try_acquire(), kept
     assert output.sizes() == {}
 
 
