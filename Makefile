@@ -24,7 +24,7 @@ CODE := out/benchmarks/code-1gb.txt
 # Cache the modules that pytest rewrites: rewriting them takes 8 seconds in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart check test smoke nightly soak long-run oldest fuzz fuzz-native engines lint format types schema tables libraries bench bench-data bench-quick sanitize sanitize-threads sdist wheel release docs docs-serve clean
+.PHONY: help quickstart check test smoke nightly soak long-run oldest fuzz fuzz-native simulate engines lint format types schema tables libraries bench bench-data bench-quick sanitize sanitize-threads sdist wheel release docs docs-serve clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -73,7 +73,7 @@ smoke: $(VENV)/installed-test
 ## make nightly      all there is, by Beam and in processes, with many examples: before a release
 nightly: $(VENV)/installed-test $(VENV)/installed-docs wheel
 	TESTS=nightly REQUIRE_ENGINES=1 $(PYTEST) $(IN_PARALLEL) -m "not soak" -o timeout=900
-	TESTS=nightly $(MAKE) soak fuzz fuzz-native oldest
+	TESTS=nightly $(MAKE) soak fuzz fuzz-native simulate oldest
 
 ## make soak         the long tests: large texts, many merges, memory
 soak: $(VENV)/installed-test
@@ -99,6 +99,10 @@ fuzz: $(VENV)/installed-test
 fuzz-native: $(VENV)/installed-test
 	$(BIN)/python tests/support/native_fuzzing.py --seconds $(SECONDS)
 	FUZZ_COLLECTED=1 $(PYTEST) tests/bpe_core/test_fuzz_corpus.py -o timeout=900
+
+## make simulate     whole random builds that meet faults, each from a seed, for SECONDS=600; SEED=1 of the first
+simulate: $(VENV)/installed-test
+	$(BIN)/python tests/simulation --seconds $(SECONDS) --seed $(SEED)
 
 ## make engines      one build on every runner: Flink (embedded, a cluster), Prism, portable, direct
 engines: $(VENV)/installed-test wheel

@@ -47,6 +47,8 @@ def test_clean_leaves_builds_of_users_alone() -> None:
         "out/wheels",
         "out/site",
         "out/site-scripts",
+        "out/long-run",
+        "out/oldest-venv",
     }
 
 

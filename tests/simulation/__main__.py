@@ -1,0 +1,50 @@
+"""Simulate whole builds, each from a seed: `python tests/simulation --seconds 600 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+
+from episode import run_episode  # noqa: E402
+from inline_runner import inline_runner  # noqa: E402
+
+
+def main() -> None:
+    """Run episodes until the time is over. Show seeds that fail, and what happened."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=0, help="0: one episode")
+    parser.add_argument("--seed", type=int, default=1, help="of the first episode")
+    given = parser.parse_args()
+    end = time.monotonic() + given.seconds
+    ends: Counter[tuple[str, str]] = Counter()
+    failed, builds = [], 0
+    for seed in itertools.count(given.seed):
+        with tempfile.TemporaryDirectory() as folder, inline_runner():
+            try:
+                told = run_episode(seed, Path(folder).resolve() / "episode")
+            except Exception:
+                traceback.print_exc()
+                print(f"repeat: .venv/bin/python tests/simulation --seed {seed}", file=sys.stderr)
+                failed.append(seed)
+            else:
+                ends += told.ends
+                builds += told.builds
+        if time.monotonic() >= end:
+            break
+    print(f"{seed - given.seed + 1} episodes from seed {given.seed}, {builds} commands")
+    for (kind, how), number in sorted(ends.items()):
+        print(f"{number:6}  {kind}: {how}")
+    if failed:
+        sys.exit(f"failed: seeds {', '.join(map(str, failed))}")
+
+
+if __name__ == "__main__":
+    main()
