@@ -45,8 +45,9 @@ _POLL_SECONDS: Final = 0.1
 _SECONDS_TO_END: Final = 60.0
 # Files that depend on the machine, the time or paths.
 _NOT_COMPARED: Final = {"run.json", "configuration.json", "report.html"}
-# It may end before it is interrupted. 8: its child was killed.
-_CODES_OF_INTERRUPTION: Final = {0, 8, 130, 143, -signal.SIGKILL}
+# It may end before it is interrupted. 8: its child was killed. A command without a child ends by
+# SIGTERM itself.
+_CODES_OF_INTERRUPTION: Final = {0, 8, 130, 143, -signal.SIGKILL, -signal.SIGTERM}
 _MULTIPLE_PROCESSES: Final = "--direct_running_mode=multi_processing"
 _SHARE_OF_MULTIPLE_PROCESSES: Final = 0.1
 _MINIMUM_CYCLES: Final = 6
@@ -244,7 +245,7 @@ def _check_code(step: str, process: subprocess.Popen[bytes], expected: set[int])
     assert process.stderr is not None
     with process.stderr as stream:
         errors = stream.read().decode()
-    if process.returncode not in expected:
+    if process.returncode not in expected or "Traceback" in errors:
         raise RuntimeError(f"{step} ended with exit code {process.returncode}:\n{errors}")
 
 

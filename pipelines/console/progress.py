@@ -135,7 +135,10 @@ class _Shown:
         self._rates = _Rates()
         self._last: tuple[_Work, Sums] | None = None
         self._thread = threading.Thread(target=self._poll, daemon=True)
-        if displays:
+
+    def start(self) -> None:
+        """Start to update the display; an interruption may come before this returns."""
+        if self._displays:
             self._thread.start()
 
     def describe(self, text: str) -> None:
@@ -190,8 +193,9 @@ class _Shown:
     def close(self) -> None:
         """Remove the display."""
         self._closed.set()
-        if self._displays:
+        if self._thread.is_alive():
             self._thread.join()
+        if self._displays:
             self._tell(lambda display: display.close())
 
     def _poll(self) -> None:
@@ -300,6 +304,7 @@ def shown(
     global _shown
     before, _shown = _shown, _Shown([*_displays_of(mode, announced=announced), *logs])
     try:
+        _shown.start()
         _shown.describe(first)
         yield
     except KeyboardInterrupt as error:
@@ -403,6 +408,8 @@ def show(
     )
     own = None if _shown is not None else _Shown([*map(_Late, _displays_of("auto"))])
     try:
+        if own is not None:
+            own.start()
         with (own or _shown).work(work):  # type: ignore[union-attr]
             yield _set_done
     finally:

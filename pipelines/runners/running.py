@@ -352,8 +352,10 @@ def _end_workers_and_bundles() -> None:
 
     Beam asks only connected workers to end, but waits for all of them. The threads that wait for a
     bundle would wait forever, as would those of connections that a bundle opens after the end, and
-    keep what the pipeline used.
+    keep what the pipeline used. So would those that send what a bundle has written every second,
+    which needs none: it is little, and sent at the bundle's end.
     """
+    worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
     close = worker_handlers.ControlConnection.close
 
     def close_completely(connection: worker_handlers.ControlConnection) -> None:
