@@ -9,11 +9,12 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from bpe_core.errors import InvalidPatternError
 from bpe_core.short_repr import format_fields
+from pipelines.config.deferred_model import DeferredModel
 from pipelines.config.validation import did_you_mean, refusal
 from pipelines.config.yaml_document import Problem, describe_value
 from pipelines.quantities import BYTES, NUMBER, Quantity
@@ -395,7 +396,7 @@ def options_key(description: str) -> Any:
     return Field(default_factory=dict, description=description, json_schema_extra={"default": {}})
 
 
-class Section(BaseModel):
+class Section(DeferredModel):
     """Base class of all sections: frozen, strict, without unknown keys."""
 
     model_config = ConfigDict(

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from bpe_core.short_repr import format_fields
+from pipelines.config.deferred_model import DeferredModel
 from pipelines.config.fingerprints import fingerprint
 from pipelines.errors import DamagedOutputError
 from pipelines.storage.directory import Directory, json_bytes
@@ -45,7 +46,7 @@ Corpus = Annotated[
 ]
 
 
-class Record(BaseModel):
+class Record(DeferredModel):
     """A JSON object in a file, or a part of one.
 
     A key with the default None is absent from the JSON unless it was given.
