@@ -48,7 +48,7 @@ def compile_custom_pattern(expression: str) -> regex.Pattern[str]:
     _check_repeats(expression)
     try:
         compiled = regex.compile(expression)
-    except (regex.error, ValueError, KeyError) as error:  # KeyError: contradicting flags, in 2024
+    except (regex.error, ValueError, KeyError) as error:  # KeyError: before 2026.11
         raise InvalidPatternError(f"is not a valid regular expression: {error}") from None
     except (RecursionError, MemoryError):
         raise InvalidPatternError("is too large or nested too deeply; shorten it") from None

@@ -152,6 +152,16 @@ def test_temporary_files_of_the_child_are_removed_however_it_ends(
     assert list(tmp_path.iterdir()) == [tmp_path / "seen"]
 
 
+def test_a_child_that_is_interrupted_before_it_handles_signals_was_interrupted() -> None:
+    body = """
+        import os, signal, sys, time
+        signal.signal(signal.SIGINT, lambda *_: sys.exit(1))  # as Python does while it starts
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(60)
+    """
+    assert supervisor.supervise([sys.executable, "-c", textwrap.dedent(body)]) == 130
+
+
 def open_descriptors() -> list[str]:
     return sorted(path.name for path in Path("/dev/fd").iterdir())
 
