@@ -167,7 +167,8 @@ def discard_count_rejects(output: Output) -> None:
 
 
 def remove_unlisted(output: Output, manifest: TokensManifest, lock: OutputLock) -> None:
-    """Remove files of unfinished generations, unless another build holds the lock."""
+    """Remove files of unfinished generations and writers, unless another build holds the lock."""
     unlisted = generations.find_unlisted(output.tokens, output.rejects, manifest)
-    if unlisted and lock.try_acquire():
+    if (unlisted or output.rejects.leftovers()) and lock.try_acquire():
         generations.remove(unlisted)
+        output.rejects.remove_leftovers()

@@ -194,7 +194,7 @@ class Directory:
         try:
             return bool(persistently(lambda: filesystem.exists(root)))
         except OSError as error:
-            raise _unreadable(self.url, error) from error
+            raise unreadable_error(self.url, error) from error
 
     def sizes(self) -> dict[str, int]:
         """Return names and sizes of the files directly in the directory; none if it does not exist.
@@ -228,7 +228,7 @@ class Directory:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _unreadable(self.url, error) from error
+            raise unreadable_error(self.url, error) from error
         return entries
 
     @contextmanager
@@ -360,7 +360,7 @@ class Directory:
         try:
             return persistently(lambda: read_range(filesystem, f"{root}/{name}", start, end))
         except OSError as error:
-            raise _unreadable(self.path(name), error) from error
+            raise unreadable_error(self.path(name), error) from error
 
     def find_bytes(self, name: str) -> bytes | None:
         """Return the bytes of a file, or None if it does not exist.
@@ -374,7 +374,7 @@ class Directory:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unreadable(self.path(name), error) from error
+            raise unreadable_error(self.path(name), error) from error
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -516,7 +516,8 @@ def _said(error: OSError) -> str:
     return f"{type(error).__name__}: {error.strerror}" if error.strerror else describe(error)
 
 
-def _unreadable(where: str, error: OSError) -> OutputError:
+def unreadable_error(where: str, error: OSError) -> OutputError:
+    """Return the error for a file of an output whose storage fails."""
     return OutputError(
         "The output cannot be read.",
         found=_said(error),

@@ -14,7 +14,7 @@ from bpe_core.errors import FormatError, InvalidTokenizerError
 from bpe_core.model import TokenizerModel
 from bpe_core.vocabulary_cuts import shows_segments, vocabulary_splitter
 from pipelines.errors import InputError
-from pipelines.storage.directory import Directory
+from pipelines.storage.directory import Directory, unreadable_error
 
 Model: TypeAlias = TokenizerModel | CharBPETokenizer
 Tokenizer: TypeAlias = BPETokenizer | CharBPETokenizer
@@ -90,6 +90,8 @@ def _load(name: str, local: str, directory: Directory) -> Model:
             where=directory.path(name),
             hint="Restore the file from a copy, or train again: `beam-bpe train CONFIG --restart`.",
         ) from None
+    except OSError as error:
+        raise unreadable_error(directory.path(name), error) from error
 
 
 def make_tokenizer(model: Model) -> Tokenizer:

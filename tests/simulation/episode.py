@@ -33,6 +33,7 @@ import pipelines
 from pipelines import build
 from pipelines.config import BuildConfig
 from pipelines.dataset.reading import TokenDataset
+from pipelines.errors import DifferentConfigurationError
 from pipelines.exports.export import export
 from pipelines.exports.formats import ExportOptions
 from pipelines.storage.directory import Directory
@@ -69,6 +70,7 @@ class _Episode:
         self._world, self._unchanged = folder / "world", folder / "unchanged"
         self._data, self._out = self._world / "data", self._world / "out"
         self._calm, self._rough = folder / "calm", folder / "rough"
+        self._before = folder / "before"
         self._data.mkdir(parents=True)
         self._sources = [
             random_source(generator, self._data, f"s{i}")
@@ -123,6 +125,7 @@ class _Episode:
     def _do(self, name: str, command: Callable[[BuildConfig], object]) -> None:
         """Do a step calmly, and with faults until it is done. Both make the same bytes."""
         shutil.copytree(self._data, self._unchanged, dirs_exist_ok=True)
+        shutil.rmtree(self._before, ignore_errors=True)
         with self._in_place(self._calm):
             command(self._config(1))
             calm = checksums(self._out)
@@ -130,7 +133,7 @@ class _Episode:
             config = self._config(self._generator.choice([1, 2]))
             for _ in range(self._generator.randrange(_FAULTS_A_STEP + 1)):
                 self._disturb(partial(command, config))
-            command(config)
+            self._finish(partial(command, config))
             rough = checksums(self._out)
         self._told.builds += 2
         differing = sorted({file for file, _ in calm.items() ^ rough.items()})
@@ -144,11 +147,28 @@ class _Episode:
         yield
         self._out.rename(output)
 
+    def _finish(self, command: Callable[[], object]) -> None:
+        """Run a command without faults, from the state before them if they changed the input."""
+        try:
+            command()
+        except DifferentConfigurationError:
+            # A command that was given the changed input may have finished a stage with it.
+            check(self._before.exists(), "only a changed input makes a different configuration")
+            shutil.rmtree(self._out, ignore_errors=True)
+            if any(self._before.iterdir()):
+                shutil.copytree(self._before, self._out)
+            command()
+
     def _disturb(self, command: Callable[[], object]) -> None:
         """Run a command with a fault, and restore the input."""
         kind = self._generator.choice(faults.KINDS)
         moment = 1 + int(_MOMENTS ** self._generator.random())
         fault = Fault(kind, moment, self._generator.randrange(1 << 30))
+        if kind == "change" and not self._before.exists():
+            if self._out.exists():
+                shutil.copytree(self._out, self._before)
+            else:
+                self._before.mkdir()
         ended = faults.run_with(fault, command, self._world)
         self._told.ends[kind, ended.how] += 1
         self._told.builds += 1 + (kind == "two")

@@ -141,18 +141,18 @@ class _Injection:
         self._events += 1
         self._is_inside = True
         try:
-            self._happen(event, str(path))
+            self._happen(str(path), writes=event == "open" and _is_for_writing(arguments))
         finally:
             self._is_inside = False
 
-    def _happen(self, event: str, path: str) -> None:
+    def _happen(self, path: str, *, writes: bool) -> None:
         kind, moment = self._fault.kind, self._fault.moment
         is_output = f"{self._folder}/data" not in path
         if kind == "slow":
             time.sleep(self._random.choice([0, 0, 0.002]))
         elif kind == "kill" and self._events == moment:
             os._exit(_KILLED)
-        elif kind == "full" and self._events >= moment and is_output and event == "open":
+        elif kind == "full" and self._events >= moment and is_output and writes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         elif kind == "error" and self._events == moment:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
@@ -184,3 +184,8 @@ class _Injection:
             yield from do(pipeline, step, elements)
 
         return repeating
+
+
+def _is_for_writing(arguments: tuple[Any, ...]) -> bool:
+    """Return True for the arguments of `open`, path, mode and flags, of a file to write."""
+    return bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))

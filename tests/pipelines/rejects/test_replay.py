@@ -729,6 +729,8 @@ def test_an_interrupted_replay_goes_on_and_gives_the_same_bytes(
     (stage,) = build.encode(configure(**keys)).stages
     assert stage.state == "already finished"
     assert manifest_of(tmp_path) == was
+    # A killed writer leaves such a file.
+    (tmp_path / "out/rejects/.add001-00000-of-00002.parquet.0123456789abcdef.tmp").touch()
     replayed(config, b_txt=mended)
     replayed(configure(other, invalid_utf8="replace", **keys), b_txt=mended)
     assert checksums(tmp_path / "out") == checksums(other / "out")
