@@ -38,6 +38,9 @@ WINDOW_BYTES: Final = 128 << 10
 _LOCAL_WINDOWS: Final = 64
 _REMOTE_WINDOWS: Final = 16
 _FEWEST_WINDOWS: Final = 4
+# What distinct pre-tokens are extrapolated from must be larger, the farther that goes.
+_MUCH_BYTES: Final = 10 << 30
+_MOST_WINDOWS: Final = 256
 _REMOTE_AT_ONCE: Final = 16
 # Compressed bytes to read of a file, and the text that they may become.
 _SMALLEST_HEAD: Final = 256 << 10
@@ -146,6 +149,8 @@ class _Choice:
 def _choose(files: Sequence[InputFile], sources: Sequence[SourceConfig]) -> Iterator[_Choice]:
     total = sum(map(planned_size, files))
     windows = _REMOTE_WINDOWS if any(is_url(file.url) for file in files) else _LOCAL_WINDOWS
+    if total >= _MUCH_BYTES:
+        windows = _MOST_WINDOWS
     for number in range(len(sources)):
         own = [file for file in files if file.source == number]
         if not own:

@@ -1,7 +1,7 @@
 """Estimate of a build: documents, pre-tokens, tokens, time and memory, from samples of its input.
 
 Documents and bytes are scaled by the sizes of the files. Distinct pre-tokens follow Heaps' law,
-D = K · n^β for n bytes of text, with K and β of the last half of the sampled text. Tokens and the
+D = K · n^β for n bytes of text, with β of the end of the sampled text. Tokens and the
 size of token files come from a tokenizer that is trained on some of the samples (or the finished
 one), and encodes others. Rates are those of these steps on this machine.
 """
@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bpe_core.count_groups import Group, GroupColumns
 from bpe_core.counts import PretokenCounts, sum_counts
@@ -323,27 +325,25 @@ def _cut(batch: DocumentBatch) -> Iterator[DocumentBatch]:
 
 def _count(config: BuildConfig, chunks: Sequence[DocumentBatch], text: float) -> _Counted | None:
     """Count the pre-tokens of the samples; `text` is the text of the input to count."""
-    counter = PretokenCounter(_count_rules(config))
-    curve = [(0, 0)]
+    rules = _count_rules(config)
+    counter = PretokenCounter(rules)
+    size = 0
     train_on: PretokenCounts | None = None
     started = time.perf_counter()
     try:
         for chunk in chunks:
             counter.add(chunk)
-            curve.append((curve[-1][0] + int(chunk.num_bytes.sum()), len(counter)))
-            if train_on is None and curve[-1][0] >= _TRAINED_BYTES:
+            size += int(chunk.num_bytes.sum())
+            if train_on is None and size >= _TRAINED_BYTES:
                 train_on = counter.counts()
         spent = time.perf_counter() - started
         counts = counter.counts()
     finally:
         counter.close()
-    size, distinct = curve[-1]
+    distinct = len(counts)
     if not distinct:
         return None
-    half, before = min(curve[1:], key=lambda point: abs(2 * point[0] - size))
-    exponent = 1.0
-    if half < size:
-        exponent = math.log(distinct / before) / math.log(size / half)
+    exponent = _share_in_one(rules, chunks) if text > size else 1.0
     expected = distinct * max(1.0, text / size) ** exponent
     return _Counted(
         counts=counts if train_on is None else train_on,
@@ -354,6 +354,28 @@ def _count(config: BuildConfig, chunks: Sequence[DocumentBatch], text: float) ->
         mean_bytes=len(counts.columns()[0]) / distinct,
         seconds=spent / size,
     )
+
+
+def _share_in_one(rules: CountRules, chunks: Sequence[DocumentBatch]) -> float:
+    """Return the share of the distinct pre-tokens that occur in one chunk alone.
+
+    One more chunk is expected to bring as many new ones as each brought that no other contains, so
+    this is the exponent of Heaps' law at the end of the sample (Good and Turing's estimate, for
+    incidence in sampling units; Chao et al. 2014, "Rarefaction and extrapolation with Hill
+    numbers"). Chunks, because pre-tokens come in clusters.
+    """
+    found = []
+    for chunk in chunks:
+        counter = PretokenCounter(rules)
+        try:
+            counter.add(chunk)
+            data, offsets, _ = counter.counts().columns()
+        finally:
+            counter.close()
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        found.append(pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers))
+    numbers = pc.value_counts(pa.chunked_array(found)).field("counts").to_numpy()
+    return float(np.mean(numbers == 1))
 
 
 def _count_rules(config: BuildConfig) -> CountRules:
