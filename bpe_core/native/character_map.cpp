@@ -15,6 +15,10 @@ uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
 
+// Those of SentencePiece's own rules have 33 bytes at most. A trie with a circle has longer keys.
+constexpr size_t kLongestText = 1024;
+constexpr size_t kLongestKey = 1024;
+
 constexpr std::string_view kSpaceSign = "\u2581";
 
 }  // namespace
@@ -37,6 +41,9 @@ CharacterMap::CharacterMap(std::string_view table, bool remove_spaces)
     begin = end + 1;
   }
   if (texts_.empty()) throw std::invalid_argument("a table of characters must have texts");
+  if (longest_ > kLongestText) {
+    throw std::invalid_argument("a table of characters must have texts of at most 1,024 bytes");
+  }
 }
 
 CharacterMap::Prefix CharacterMap::replace_prefix(const uint8_t* text, size_t size) const {
@@ -45,7 +52,7 @@ CharacterMap::Prefix CharacterMap::replace_prefix(const uint8_t* text, size_t si
   Prefix found = {{source, character}, character};
   if (trie_.empty()) return found;
   size_t at = offset_of(trie_[0]);
-  for (size_t i = 0; i < size; ++i) {
+  for (size_t i = 0; i < std::min(size, kLongestKey); ++i) {
     at ^= text[i];
     if (at >= trie_.size() || label_of(trie_[at]) != text[i]) break;
     const uint32_t unit = trie_[at];
