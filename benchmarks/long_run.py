@@ -46,8 +46,11 @@ _SECONDS_TO_END: Final = 60.0
 # Files that depend on the machine, the time or paths.
 _NOT_COMPARED: Final = {"run.json", "configuration.json", "report.html"}
 # It may end before it is interrupted. 8: its child was killed. A command without a child ends by
-# SIGTERM itself.
-_CODES_OF_INTERRUPTION: Final = {0, 8, 130, 143, -signal.SIGKILL, -signal.SIGTERM}
+# SIGTERM itself, and by SIGINT while Python imports it.
+_CODES_OF_INTERRUPTION: Final = {
+    *(0, 8, 130, 143),
+    *(-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT),
+}
 _MULTIPLE_PROCESSES: Final = "--direct_running_mode=multi_processing"
 _SHARE_OF_MULTIPLE_PROCESSES: Final = 0.1
 _MINIMUM_CYCLES: Final = 6

@@ -55,7 +55,9 @@ class SlowPatternError(BpeError, ValueError):
         document: number of the document that contains it, among those that were given.
     """
 
-    def __init__(self, message: str, seconds: float, chars: int, document: int = 0) -> None:
+    def __init__(
+        self, message: str, seconds: float = 0.0, chars: int = 0, document: int = 0
+    ) -> None:
         super().__init__(message, seconds, chars, document)
         self.seconds = seconds
         self.chars = chars
