@@ -25,21 +25,21 @@ def main() -> None:
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
     ends: Counter[tuple[str, str]] = Counter()
-    failed, builds = [], 0
+    failed, commands = [], 0
     for seed in itertools.count(given.seed):
         with tempfile.TemporaryDirectory() as folder, inline_runner():
             try:
-                told = run_episode(seed, Path(folder).resolve() / "episode")
+                outcomes = run_episode(seed, Path(folder).resolve() / "episode")
             except Exception:
                 traceback.print_exc()
                 print(f"repeat: .venv/bin/python tests/simulation --seed {seed}", file=sys.stderr)
                 failed.append(seed)
             else:
-                ends += told.ends
-                builds += told.builds
+                ends += outcomes.ends
+                commands += outcomes.commands
         if time.monotonic() >= end:
             break
-    print(f"{seed - given.seed + 1} episodes from seed {given.seed}, {builds} commands")
+    print(f"{seed - given.seed + 1} episodes from seed {given.seed}, {commands} commands")
     for (kind, how), number in sorted(ends.items()):
         print(f"{number:6}  {kind}: {how}")
     if failed:

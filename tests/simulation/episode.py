@@ -43,14 +43,14 @@ _MOMENTS: Final = 150
 
 
 @dataclass
-class Told:
-    """What happened in an episode: ends of commands, by fault."""
+class Outcomes:
+    """Ends of commands by fault, and the number of commands."""
 
     ends: Counter[tuple[str, str]] = field(default_factory=Counter)
-    builds: int = 0
+    commands: int = 0
 
 
-def run_episode(seed: int, folder: Path) -> Told:
+def run_episode(seed: int, folder: Path) -> Outcomes:
     """Build a dataset with and without faults, and check every promise.
 
     Raises:
@@ -66,7 +66,7 @@ class _Episode:
 
     def __init__(self, generator: random.Random, folder: Path) -> None:
         self._generator = generator
-        self._told = Told()
+        self._outcomes = Outcomes()
         self._world, self._unchanged = folder / "world", folder / "unchanged"
         self._data, self._out = self._world / "data", self._world / "out"
         self._calm, self._rough = folder / "calm", folder / "rough"
@@ -97,7 +97,7 @@ class _Episode:
             "report": False,
         }
 
-    def run(self) -> Told:
+    def run(self) -> Outcomes:
         self._do("build", build.build)
         model = Model.of(self._sources, self._invalid_utf8)
         counts = model.counts(self._pattern)
@@ -114,7 +114,7 @@ class _Episode:
             self._check(trained)
         if any(Model.of(self._sources, self._invalid_utf8).kept.values()):
             self._export(trained)
-        return self._told
+        return self._outcomes
 
     def _config(self, workers: int) -> BuildConfig:
         sources = [
@@ -135,7 +135,7 @@ class _Episode:
                 self._disturb(partial(command, config))
             self._finish(partial(command, config))
             rough = checksums(self._out)
-        self._told.builds += 2
+        self._outcomes.commands += 2
         differing = sorted({file for file, _ in calm.items() ^ rough.items()})
         check(not differing, f"{name} makes the same bytes after faults", differing)
 
@@ -170,8 +170,8 @@ class _Episode:
             else:
                 self._before.mkdir()
         ended = faults.run_with(fault, command, self._world)
-        self._told.ends[kind, ended.how] += 1
-        self._told.builds += 1 + (kind == "two")
+        self._outcomes.ends[kind, ended.how] += 1
+        self._outcomes.commands += 1 + (kind == "two")
         for path in self._unchanged.iterdir():
             if (self._data / path.name).stat().st_size != path.stat().st_size:
                 shutil.copy2(path, self._data)

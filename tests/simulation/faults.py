@@ -93,14 +93,14 @@ def _fork(fault: Fault, command: Callable[[], object], folder: Path) -> tuple[in
 
 def _wait(process: int, reading: int) -> Ended:
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
+        report = pipe.read()
     _, status = os.waitpid(process, 0)
     code = os.waitstatus_to_exitcode(status)
     if code == _KILLED:
         return Ended("killed")
-    if code or not told:
+    if code or not report:
         raise UnexpectedEnd(f"the command ended with {code}")
-    ended = Ended(**json.loads(told))
+    ended = Ended(**json.loads(report))
     if ended.how == "unexpected":
         raise UnexpectedEnd(ended.message)
     return ended
