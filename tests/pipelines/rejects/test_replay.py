@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ from profiles import seldom
 
 from pipelines import build
 from pipelines.config import BuildConfig
-from pipelines.errors import ConfigError, DifferentConfigurationError, InputError
+from pipelines.errors import ConfigError, DifferentConfigurationError, InputError, OutputError
 from pipelines.stages import transforms
 from pipelines.stages.summary import BuildSummary
 from pipelines.storage.directory import Directory
@@ -734,6 +736,24 @@ def test_an_interrupted_replay_goes_on_and_gives_the_same_bytes(
     replayed(config, b_txt=mended)
     replayed(configure(other, invalid_utf8="replace", **keys), b_txt=mended)
     assert checksums(tmp_path / "out") == checksums(other / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_token_file_on_a_failing_disk_is_an_error_of_the_output(
+    mended: bool, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "data", CORPUS)
+    build.encode(configure())
+    (tmp_path / "mended.txt").write_bytes(repaired_corpus(CORPUS["b.txt"]))
+
+    def failing(url: str, *_: Any, **__: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), url)
+
+    monkeypatch.setattr("pipelines.storage.parquet.open_stored", failing)
+    files = {"b_txt": tmp_path / "mended.txt"} if mended else {}
+    with pytest.raises(OutputError, match=r"cannot be read(.|\n)*tokens/train-"):
+        replayed(configure(invalid_utf8="replace"), **files)
 
 
 @pytest.mark.slow
