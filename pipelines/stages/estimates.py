@@ -343,7 +343,7 @@ def _count(config: BuildConfig, chunks: Sequence[DocumentBatch], text: float) ->
     distinct = len(counts)
     if not distinct:
         return None
-    exponent = _share_in_one(rules, chunks) if text > size else 1.0
+    exponent = _share_in_one(rules, chunks)
     expected = distinct * max(1.0, text / size) ** exponent
     return _Counted(
         counts=counts if train_on is None else train_on,

@@ -21,6 +21,7 @@ from pipelines.stages import transforms
 from pipelines.stages.context import BuildContext
 from pipelines.stages.encode import discard_tokens
 from pipelines.stages.summary import BuildSummary
+from pipelines.writing import tasks as writing_tasks
 
 BASE = {"b.txt": some_text(30), "d.txt": some_text(25, start=30)}
 FIRST = {"a.txt": some_text(40, start=55), "c.txt": some_text(5, start=95)}
@@ -346,7 +347,8 @@ def fail_after(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         left.pop()
         return write(*arguments)
 
-    monkeypatch.setattr(transforms, "write_task", failing)
+    for module in (transforms, writing_tasks):  # those of Beam, and those begun before it
+        monkeypatch.setattr(module, "write_task", failing)
 
 
 def interrupted(config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> None:
