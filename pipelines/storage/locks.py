@@ -216,7 +216,8 @@ class OutputLock:
                 try:
                     self._output.remove_leftovers()
                 finally:  # also if this is interrupted: the process may go on
-                    self._held.release()
+                    with self._output.output_errors(LOCK):
+                        self._held.release()
         elif self._held is not None:
             # Report the error of the block rather than this one.
             with suppress(OutputError, OSError):

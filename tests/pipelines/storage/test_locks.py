@@ -570,3 +570,15 @@ def test_where_creating_on_a_condition_is_unknown_one_looks_first(
     assert far.create_file("x", b"1")
     assert not far.create_file("x", b"2")
     assert far.read_bytes("x") == b"1"
+
+
+def test_a_lock_that_cannot_be_removed_is_an_error_of_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    lock = OutputLock(Directory(url=str(tmp_path)))
+    with pytest.raises(OutputError, match=LOCK), lock:
+        lock.acquire()
+        monkeypatch.setattr(Path, "unlink", failing)
