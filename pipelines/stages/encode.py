@@ -68,6 +68,10 @@ def encode(context: BuildContext) -> None:
     check_affixes(config.encode, model)
     identity = Identity.of(encode_configuration(config, model), inputs.listed)
     manifest = find_finished(context, ENCODE, identity, discard_tokens)
+    if manifest is not None and context.command == "add":
+        context.report.add_warnings(
+            ["nothing was added: input.files matches no file that the dataset lacks"]
+        )
     if manifest is None:
         limits = inputs.limits
         started = time.monotonic()

@@ -120,6 +120,14 @@ def test_only_the_added_files_are_encoded_and_the_earlier_keep_their_bytes(
 
 
 @pytest.mark.slow
+def test_adding_says_if_no_file_is_new(config: BuildConfig, tmp_path: Path) -> None:
+    add(tmp_path, FIRST)
+    nothing = "input.files matches no file that the dataset lacks"
+    for run, says in ((build.add, False), (build.add, True), (build.encode, False)):
+        assert any(nothing in warning for warning in run(config).warnings) == says
+
+
+@pytest.mark.slow
 def test_generations_add_up_to_the_dataset_that_one_build_makes(
     config: BuildConfig, tokenizer: Path, tmp_path: Path
 ) -> None:
