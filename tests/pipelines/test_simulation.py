@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from build_support import config_for
+from build_support import ROOT, config_for
 from corpus import END, SPECIAL_TOKENS, Planted, Source
-from episode import run_episode
 from inline_runner import inline_runner
 from model import Broken, Model, Trained
 from profiles import times
@@ -26,10 +27,15 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 TEXTS = [b"the cat sat on the mat", b"", b"bad \xff", b"the dog and the cat"]
 
 
-@pytest.mark.parametrize("seed", range(1000, 1000 + times(1)))
-def test_a_simulated_dataset_keeps_every_promise(seed: int, tmp_path: Path) -> None:
-    with inline_runner():
-        run_episode(seed, tmp_path / "episode")
+def test_simulated_datasets_keep_every_promise() -> None:
+    given = ["--seed", "1000", "--episodes", str(times(1))]
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "simulation", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,8 @@
-"""Simulate whole builds, each from a seed: `python tests/simulation --seconds 600 --seed 1`."""
+"""Simulate whole builds, each from a seed: `python tests/simulation --seconds 600 --seed 1`.
+
+It is a program of its own, because the commands run in forks: a process that has started gRPC, as
+Beam does, cannot be forked.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ from inline_runner import inline_runner  # noqa: E402
 def main() -> None:
     """Run episodes until the time is over. Show seeds that fail, and what happened."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=0, help="0: one episode")
+    parser.add_argument("--seconds", type=float, default=0, help="go on for this long")
+    parser.add_argument("--episodes", type=int, default=1, help="at least this many")
     parser.add_argument("--seed", type=int, default=1, help="of the first episode")
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
@@ -37,7 +42,7 @@ def main() -> None:
             else:
                 ends += outcomes.ends
                 commands += outcomes.commands
-        if time.monotonic() >= end:
+        if time.monotonic() >= end and seed + 1 >= given.seed + given.episodes:
             break
     print(f"{seed - given.seed + 1} episodes from seed {given.seed}, {commands} commands")
     for (kind, how), number in sorted(ends.items()):
