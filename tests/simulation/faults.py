@@ -25,6 +25,7 @@ from unittest import mock
 import inline_runner
 
 from bpe_core.errors import BpeError
+from pipelines.stages.context import BuildContext
 
 KINDS: Final = ("kill", "full", "error", "change", "clock", "repeat", "slow", "two")
 _EVENTS: Final = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
@@ -122,6 +123,8 @@ class _Injection:
             self._patches.append(mock.patch("time.time", self._jumping(time.time)))
         if self._fault.kind == "repeat":
             do = inline_runner._Pipeline._do
+            # The runner whose threads share a queue of tasks repeats no bundle.
+            self._patches.append(mock.patch.object(BuildContext, "threads", None))
             self._patches.append(
                 mock.patch.object(inline_runner._Pipeline, "_do", self._repeating(do))
             )
