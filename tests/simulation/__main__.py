@@ -15,6 +15,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+# For the imports below.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 
 from episode import run_episode  # noqa: E402

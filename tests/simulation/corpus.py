@@ -1,23 +1,18 @@
-"""Random corpora whose documents, and what becomes of each, are known because they are planted."""
+"""Random corpora of planted documents, so that the outcome of each is known."""
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import json
-import lzma
 import random
 import tarfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-import zstandard
+from fuzzing import COMPRESSORS, FORMS, arrow_file, parquet_file
 
 END: Final = "<|endoftext|>"
 PAD: Final = "<|pad|>"
@@ -27,14 +22,6 @@ _WORDS: Final = (
     "the cat sat on a mat and thought of 12 3456 don't I'll café naïve Straße 漢字 かな привет\n",
     "  two spaces\ttab\r\n int main(){return 0;} ---- 😀👩‍👩‍👧 \u200b e\u0301 …",
 )
-_FORMS: Final = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "arrow": ".arrow"}
-_COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "": bytes,
-    ".gz": lambda data: gzip.compress(data, 1),
-    ".zst": zstandard.compress,
-    ".bz2": lambda data: bz2.compress(data, 1),
-    ".xz": lambda data: lzma.compress(data, preset=0),
-}
 
 
 @dataclass(frozen=True)
@@ -75,7 +62,7 @@ class Source:
 
 def random_source(generator: random.Random, folder: Path, name: str) -> Source:
     """Write the files of a source."""
-    form = generator.choice(list(_FORMS))
+    form = generator.choice(list(FORMS))
     separator = generator.choice([END, "\n\x00", "<->"])
     settings: dict[str, Any] = {
         "name": name,
@@ -107,14 +94,14 @@ def random_file(
     generator: random.Random, source: Source, number: int
 ) -> tuple[str, list[Planted], bytes]:
     """Return name, documents and bytes of a file."""
-    suffix = generator.choice(list(_COMPRESS)) if source.form in ("text", "jsonl") else ""
+    suffix = generator.choice(list(COMPRESSORS)) if source.form in ("text", "jsonl") else ""
     documents = [random_document(generator, source.form) for _ in range(generator.randrange(1, 9))]
     separator = source.settings.get("separator", "")
     data = file_content(source.form, documents, separator, generator)
     return (
-        f"{source.name}-{number}{_FORMS[source.form]}{suffix}",
+        f"{source.name}-{number}{FORMS[source.form]}{suffix}",
         documents,
-        _COMPRESS[suffix](data),
+        COMPRESSORS[suffix](data),
     )
 
 
@@ -154,20 +141,7 @@ def file_content(
         return b"".join(json_line(document) for document in documents)
     texts = [None if document.text is None else document.text.decode() for document in documents]
     table = pa.table({"text": pa.array(texts, pa.string())})
-    sink = io.BytesIO()
-    if form == "parquet":
-        pq.write_table(
-            table,
-            sink,
-            row_group_size=generator.choice([2, 100]),
-            compression=generator.choice(["none", "snappy", "zstd"]),
-            use_dictionary=generator.random() < 0.5,
-        )
-        return sink.getvalue()
-    new = generator.choice([pa.ipc.new_file, pa.ipc.new_stream])
-    with new(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=generator.choice([2, 100]))
-    return sink.getvalue()
+    return (parquet_file if form == "parquet" else arrow_file)(table, generator)
 
 
 def json_line(document: Planted) -> bytes:

@@ -177,7 +177,7 @@ class _Episode:
                 shutil.copy2(path, self._data)
 
     def _add_files(self) -> bool:
-        """Add a file to each source that is not an archive. Return False if there is none."""
+        """Add a file to each source but archives; return False if all sources are archives."""
         added = False
         for source in self._sources:
             if "://" not in source.settings["files"][0]:

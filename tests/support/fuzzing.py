@@ -74,10 +74,10 @@ def table_of(documents: Sequence[bytes]) -> pa.Table:
     return pa.table({"text": [text.decode() for text in documents], "id": range(len(documents))})
 
 
-def parquet_file(documents: Sequence[bytes], generator: random.Random) -> bytes:
+def parquet_file(table: pa.Table, generator: random.Random) -> bytes:
     sink = io.BytesIO()
     pq.write_table(
-        table_of(documents),
+        table,
         sink,
         row_group_size=generator.choice([3, 1000]),
         compression=generator.choice(["none", "snappy", "zstd"]),
@@ -89,8 +89,7 @@ def parquet_file(documents: Sequence[bytes], generator: random.Random) -> bytes:
     return sink.getvalue()
 
 
-def arrow_file(documents: Sequence[bytes], generator: random.Random) -> bytes:
-    table = table_of(documents)
+def arrow_file(table: pa.Table, generator: random.Random) -> bytes:
     if generator.random() < 0.3:
         table = table.set_column(0, "text", table["text"].dictionary_encode())
     sink = io.BytesIO()
@@ -107,9 +106,9 @@ FORMS = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "arrow": ".ar
 def contents(form: str, suffix: str, documents: Sequence[bytes], generator: random.Random) -> bytes:
     """Return a file of this format with these documents, sometimes of several members."""
     if form == "parquet":
-        return parquet_file(documents, generator)
+        return parquet_file(table_of(documents), generator)
     if form == "arrow":
-        return arrow_file(documents, generator)
+        return arrow_file(table_of(documents), generator)
     data = text_file(documents) if form == "text" else json_file(documents)
     cut = generator.choice([0, generator.randrange(len(data) + 1)])
     compress = COMPRESSORS[suffix]

@@ -6,13 +6,12 @@ Each function writes files into a folder and returns the path to give to a comma
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import lzma
-import re
 import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +19,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-
-from bpe_core import BPETokenizer, train_from_iterator
 
 MIB: Final = 1 << 20
 ROWS: Final = 12_345  # a number that nothing else in a footer has
@@ -36,13 +33,6 @@ def zeros(size: int) -> Iterator[bytes]:
 
 
 # --- compressed -----------------------------------------------------------------------------------
-
-
-def gzip_bomb(path: Path, size: int) -> Path:
-    with gzip.open(path, "wb", compresslevel=9) as file:
-        for block in zeros(size):
-            file.write(block)
-    return path
 
 
 def zstd_bomb(path: Path, size: int) -> Path:
@@ -93,8 +83,6 @@ def wide_xz(path: Path) -> Path:
     data[at + 2] = 37  # 1.5 GiB
     begin = 12
     length = (data[begin] + 1) * 4
-    import zlib
-
     data[begin + length - 4 : begin + length] = struct.pack(
         "<I", zlib.crc32(bytes(data[begin : begin + length - 4]))
     )
@@ -179,7 +167,7 @@ def with_footer(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
     return data[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 
-def claimed_rows(rows: int, first: bool = True) -> bytes:
+def claimed_rows(rows: int) -> bytes:
     """Return a Parquet file that claims so many rows, and values of its column."""
     return with_footer(parquet_bytes(), lambda footer: footer.replace(varint(ROWS), varint(rows)))
 
@@ -241,17 +229,11 @@ def arrow_bytes(texts: Any = None, stream: bool = False, **options: Any) -> byte
     return sink.getvalue()
 
 
-def patched(
-    data: bytes, old: int, new: int, form: str = "<q", occurrence: int | None = None
-) -> bytes:
-    """Return the bytes with a number replaced, everywhere or where it occurs for the n-th time."""
-    before, after = struct.pack(form, old), struct.pack(form, new)
+def patched(data: bytes, old: int, new: int) -> bytes:
+    """Return the bytes with a number of 64 bits replaced."""
+    before = struct.pack("<q", old)
     assert before in data
-    if occurrence is None:
-        return data.replace(before, after)
-    places = [found.start() for found in re.finditer(re.escape(before), data)]
-    at = places[occurrence]
-    return data[:at] + after + data[at + len(before) :]
+    return data.replace(before, struct.pack("<q", new))
 
 
 def arrow_dictionary_bomb(value_bytes: int, rows: int) -> bytes:
@@ -285,18 +267,3 @@ def arrow_claimed_buffer(size: int) -> bytes:
 def nested(open_: str, inner: str = "1", depth: int = DEPTH) -> str:
     close = {"[": "]", '{"a":': "}"}[open_]
     return open_ * depth + inner + close * depth
-
-
-# --- tokenizers -----------------------------------------------------------------------------------
-
-
-def tokenizer() -> BPETokenizer:
-    return BPETokenizer.from_model(
-        train_from_iterator(["the cat sat on the mat, and the dog sat on the cat " * 20], 270).model
-    )
-
-
-def write_tokenizer(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer().save(folder)
-    return folder

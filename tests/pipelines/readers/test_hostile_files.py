@@ -11,11 +11,12 @@ import hostile_files as hostile
 import pytest
 
 from pipelines.config import SourceConfig
+from pipelines.config.values import MAX_EXPANSION
 from pipelines.errors import DamagedFileError, ExpansionError, InputError
 from pipelines.readers import read_range
 from pipelines.readers.tasks import source_readings
 from pipelines.storage import expansion
-from pipelines.storage.expansion import MAX_EXPANSION, check_expansion, most_text
+from pipelines.storage.expansion import check_expansion, most_text
 from pipelines.tasks.listing import list_files
 from pipelines.tasks.plan import Range
 

@@ -739,19 +739,19 @@ def test_an_interrupted_replay_goes_on_and_gives_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mended", [False, True])
+@pytest.mark.parametrize("repaired", [False, True])
 def test_a_token_file_on_a_failing_disk_is_an_error_of_the_output(
-    mended: bool, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repaired: bool, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_corpus(tmp_path / "data", CORPUS)
     build.encode(configure())
-    (tmp_path / "mended.txt").write_bytes(repaired_corpus(CORPUS["b.txt"]))
+    (tmp_path / "repaired.txt").write_bytes(repaired_corpus(CORPUS["b.txt"]))
 
     def failing(url: str, *_: Any, **__: Any) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), url)
 
     monkeypatch.setattr("pipelines.storage.parquet.open_stored", failing)
-    files = {"b_txt": tmp_path / "mended.txt"} if mended else {}
+    files = {"b_txt": tmp_path / "repaired.txt"} if repaired else {}
     with pytest.raises(OutputError, match=r"cannot be read(.|\n)*tokens/train-"):
         replayed(configure(invalid_utf8="replace"), **files)
 
