@@ -22,7 +22,12 @@ from pipelines.config.yaml_document import KeyPath, format_path
 # Keys that only say where and how the work is done. The limits on bad files and on expansion
 # determine whether a build fails, but never what it writes.
 _NO_INFLUENCE_ON_TOKENS: Final = {
-    *("storage_options", "include", "exclude", "follow_links", "max_bad_files", "max_expansion"),
+    "storage_options",
+    "include",
+    "exclude",
+    "follow_links",
+    "max_bad_files",
+    "max_expansion",
 }
 _NO_INFLUENCE_ON_DOCUMENTS: Final = {*_NO_INFLUENCE_ON_TOKENS, "range_bytes", "keep_columns"}
 _OF_METASPACE: Final = {"metaspace", "byte_fallback", "character_coverage"}

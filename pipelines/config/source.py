@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, PlainValidator, Strict, model_valida
 from pipelines.config.validation import refusal
 from pipelines.config.values import (
     LONGEST_WHOLE_DOCUMENT,
+    MAX_EXPANSION,
     Fraction,
     Number,
     Options,
@@ -144,7 +145,7 @@ class SourceConfig(Section):
         "there are more bad files than this.",
     )
     max_expansion: Annotated[int, Field(ge=1)] = Field(
-        default=1000,
+        default=MAX_EXPANSION,
         description="Maximum text of a compressed file, Parquet or Arrow file or archive, as a "
         "multiple of its stored size; 64 MiB are always allowed. A file that contains more is an "
         "error, also with `max_bad_files`: text compresses to a tenth, a compression bomb to less "

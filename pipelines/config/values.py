@@ -26,6 +26,8 @@ LARGEST_VOCABULARY: Final = (1 << 31) - 1
 SMALLEST_MEMORY: Final = 1 << 16
 LARGEST_SIZE: Final = (1 << 63) - 1
 LONGEST_WHOLE_DOCUMENT: Final = 2_000_000_000
+# Text of a file, as a multiple of its stored size.
+MAX_EXPANSION: Final = 1000
 
 # Columns of all token files, which kept columns may not have the names of.
 TOKEN_COLUMNS: Final = (

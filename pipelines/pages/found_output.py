@@ -1,4 +1,4 @@
-"""Outputs and tokenizers as pages read them: what is there, and the uses of ids."""
+"""Contents of outputs and tokenizers, and uses of ids, for pages."""
 
 from __future__ import annotations
 

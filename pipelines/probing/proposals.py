@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config.values import PATTERN_NAMES, escape, is_url
+from pipelines.config.values import MAX_EXPANSION, PATTERN_NAMES, escape, is_url
 from pipelines.console.units import format_bytes
 from pipelines.errors import InputError, to_one_line
 from pipelines.manifest.names import MANIFEST
@@ -33,10 +33,10 @@ from pipelines.readers.arrow_footer import (
     expanded_bytes,
     expanded_bytes_of_next,
 )
-from pipelines.readers.page_guard import LongSharedValueError, PageGuard
+from pipelines.readers.page_guard import PageGuard
 from pipelines.readers.plain_files import list_named, read_start
 from pipelines.readers.streams import InputHandle, open_handle
-from pipelines.storage.expansion import MAX_EXPANSION, check_expansion
+from pipelines.storage.expansion import check_expansion
 from pipelines.tasks.listing import (
     COMPRESSION_OF_EXTENSION,
     InputFile,
@@ -516,13 +516,7 @@ def _first_rows(file: InputFile, form: str, handle: InputHandle) -> pa.RecordBat
     if form == "parquet":
         guard = PageGuard(handle, file, MAX_EXPANSION)
         parquet = pq.ParquetFile(guard, arrow_extensions_enabled=False)
-        num_rows = _RECORDS
-        while True:
-            guard.begin(num_rows)
-            try:
-                return next(parquet.iter_batches(num_rows), None)
-            except LongSharedValueError as error:
-                num_rows = error.most_rows
+        return next(guard.read_rows(parquet.iter_batches, _RECORDS), None)
     is_file = handle.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC
     handle.seek(0)
     batches: Iterator[pa.RecordBatch]

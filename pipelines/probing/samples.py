@@ -38,7 +38,7 @@ WINDOW_BYTES: Final = 128 << 10
 _LOCAL_WINDOWS: Final = 64
 _REMOTE_WINDOWS: Final = 16
 _FEWEST_WINDOWS: Final = 4
-# What distinct pre-tokens are extrapolated from must be larger, the farther that goes.
+# The farther distinct pre-tokens are extrapolated, the more windows are needed.
 _MUCH_BYTES: Final = 10 << 30
 _MOST_WINDOWS: Final = 256
 _REMOTE_AT_ONCE: Final = 16

@@ -50,7 +50,7 @@ from pipelines.readers.fields import (
 )
 from pipelines.readers.kept_columns import collect_columns, convert_column, find_column_type
 from pipelines.readers.options import FieldPath, ReadOptions
-from pipelines.readers.page_guard import LongSharedValueError, PageGuard
+from pipelines.readers.page_guard import PageGuard
 from pipelines.readers.streams import InputHandle
 from pipelines.rejects.reasons import NULL_FIELD
 from pipelines.storage.expansion import check_expansion
@@ -453,8 +453,7 @@ class ParquetReader(ColumnReader):
         num_rows: int,
         row_bytes: int,
     ) -> Iterator[pa.RecordBatch]:
-        def read_rows(batch_rows: int) -> Iterator[pa.RecordBatch]:
-            guard.begin(batch_rows)
+        def read(batch_rows: int) -> Iterator[pa.RecordBatch]:
             batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
                 batch_rows,
                 row_groups=[number],
@@ -466,17 +465,10 @@ class ParquetReader(ColumnReader):
         # A long value shared by many rows is stored only once, so the real size of rows is unknown:
         # read few rows at a time. For tiny rows that is slow, so measure some rows first.
         batch_rows = min(_choose_batch_rows(row_bytes), _FEW_ROWS)
-        is_sampled = row_bytes >= _TINY_ROW_BYTES or num_rows <= _FEW_ROWS
-        while True:
-            try:
-                if not is_sampled:
-                    is_sampled = True
-                    sample = next(read_rows(_FEW_ROWS))
-                    batch_rows = _choose_batch_rows(max(row_bytes, sample.nbytes // _FEW_ROWS))
-                yield from read_rows(batch_rows)
-                return
-            except LongSharedValueError as error:  # raised before the first rows
-                batch_rows = error.most_rows
+        if row_bytes < _TINY_ROW_BYTES and num_rows > _FEW_ROWS:
+            sample = next(guard.read_rows(read, _FEW_ROWS))
+            batch_rows = _choose_batch_rows(max(row_bytes, sample.nbytes // sample.num_rows))
+        yield from guard.read_rows(read, batch_rows)
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

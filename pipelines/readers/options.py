@@ -11,9 +11,9 @@ import pyarrow as pa
 import xxhash
 
 from bpe_core._native import Splitter
+from pipelines.config.values import MAX_EXPANSION
 from pipelines.errors import InputError
 from pipelines.readers.selection import ALL, Selection
-from pipelines.storage.expansion import MAX_EXPANSION
 
 FieldPath = tuple[str, ...]
 TokenFlags = tuple[tuple[str, tuple[str, ...]], ...]

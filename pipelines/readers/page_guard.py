@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
 from typing import Final
+
+import pyarrow as pa
 
 from pipelines.storage.expansion import check_expansion
 from pipelines.tasks.listing import InputFile
@@ -16,7 +19,7 @@ _LONGEST_PAGE_START: Final = 18  # three fields, each a byte and a number of at 
 _INT32_FIELD_AFTER_THE_LAST: Final = 0x15  # in Thrift's compact protocol
 
 
-class LongSharedValueError(Exception):
+class _LongSharedValueError(Exception):
     """The rows that were requested may need too much memory, because they share a long value.
 
     Attributes:
@@ -44,10 +47,26 @@ class PageGuard(io.RawIOBase):
         self._rows = 0
         self._next: set[int] = set()  # where columns continue that were begun
 
-    def begin(self, rows: int) -> None:
-        """Expect the first pages of the columns of a row group, read `rows` at a time."""
-        self._rows = rows
-        self._next.clear()
+    def read_rows(
+        self, read: Callable[[int], Iterator[pa.RecordBatch]], num_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Read rows of a row group from its beginning.
+
+        Args:
+            read: Function that reads them from this file, at most so many at a time.
+            num_rows: Number of rows to read at a time; fewer if they share a long value.
+
+        Raises:
+            ExpansionError: A page expands too much.
+        """
+        while True:
+            self._rows = num_rows
+            self._next.clear()
+            try:
+                yield from read(num_rows)
+                return
+            except _LongSharedValueError as error:  # raised before the first rows
+                num_rows = error.most_rows
 
     def readable(self) -> bool:
         """Return True."""
@@ -69,7 +88,7 @@ class PageGuard(io.RawIOBase):
         """Return the next bytes.
 
         Raises:
-            ExpansionError, LongSharedValueError: By the header of the page that begins here.
+            ExpansionError, _LongSharedValueError: By the header of the page that begins here.
         """
         start = self._handle.tell()
         data = self._handle.read(size) or b""
@@ -91,7 +110,7 @@ class PageGuard(io.RawIOBase):
         if kind == _DICTIONARY_PAGE:
             most_rows = max(1, _MOST_SHARED_BYTES // max(1, size))
             if self._rows > most_rows:
-                raise LongSharedValueError(most_rows)
+                raise _LongSharedValueError(most_rows)
 
 
 def _read_int32_fields(data: bytes) -> list[int]:

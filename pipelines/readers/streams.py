@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipelines.config.values import MAX_EXPANSION
 from pipelines.errors import (
     ChangedFileError,
     DamagedFileError,
@@ -35,7 +36,7 @@ from pipelines.errors import (
     VanishedFileError,
 )
 from pipelines.storage import archives
-from pipelines.storage.expansion import MAX_EXPANSION, check_expansion
+from pipelines.storage.expansion import check_expansion
 from pipelines.storage.remote_files import (
     REQUEST_BYTES,
     ChangedError,

@@ -27,7 +27,7 @@ from pipelines.readers.tasks import SourceReading
 from pipelines.replay.content import content_after
 from pipelines.replay.job import Account, ExistingDataset, Job, Rejects
 from pipelines.replay.repaired_files import plan_repaired
-from pipelines.storage.directory import Directory, unreadable_error
+from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile
 from pipelines.tokenizers.files import Model
@@ -226,11 +226,8 @@ def _parts_of(
 ) -> tuple[tuple[InputFile, int, int], ...]:
     """Return the ranges that the task of a file of rejects read of these input files."""
     train = f"train-{name}"
-    try:
-        with open_parquet(tokens, train) as file:
-            inputs = json.loads(footer_of(file)["task"])["inputs"]
-    except OSError as error:
-        raise unreadable_error(tokens.path(train), error) from error
+    with tokens.reading_errors(train), open_parquet(tokens, train) as file:
+        inputs = json.loads(footer_of(file)["task"])["inputs"]
     return tuple(
         (accounts[label].file, start, end) for label, start, end in inputs if label in taken
     )

@@ -27,7 +27,7 @@ from pipelines.readers.tasks import SourceReading, TaskWork, read_task
 from pipelines.replay.alignment import Known, Located, NotAlignedError, align
 from pipelines.replay.job import ExistingDataset, Job, Rejects
 from pipelines.storage import archives
-from pipelines.storage.directory import Directory, unreadable_error
+from pipelines.storage.directory import Directory
 from pipelines.storage.parquet import footer_of, open_parquet
 from pipelines.tasks.listing import InputFile, NoInputError, list_files
 from pipelines.tasks.plan import COLUMN_FORMATS, plan_tasks
@@ -296,11 +296,8 @@ def _known_rows(dataset: ExistingDataset, labels: set[str]) -> dict[str, tuple[I
     """Return offsets and lengths of the documents in the dataset from these files, by label."""
     found: dict[str, list[tuple[IntArray, IntArray]]] = {label: [] for label in labels}
     for file in dataset.manifest.files.token_files:
-        try:
-            for label, places, lengths in _rows_of(dataset.tokens, file.name, labels):
-                found[label].append((places, lengths))
-        except OSError as error:
-            raise unreadable_error(dataset.tokens.path(file.name), error) from error
+        for label, places, lengths in _rows_of(dataset.tokens, file.name, labels):
+            found[label].append((places, lengths))
     rows = {}
     for label, parts in found.items():
         places, lengths = (_all(parts, i, sort=False) for i in (0, 1))
@@ -313,7 +310,7 @@ def _rows_of(
     tokens: Directory, name: str, labels: set[str]
 ) -> Iterator[tuple[str, IntArray, IntArray]]:
     """Yield label, offsets and lengths of the documents in one token file."""
-    with open_parquet(tokens, name) as file:
+    with tokens.reading_errors(name), open_parquet(tokens, name) as file:
         inputs = json.loads(footer_of(file)["task"])["inputs"]
         for label in sorted(labels.intersection(part[0] for part in inputs)):
             places, lengths = [np.empty(0, np.int64)], [np.empty((2, 0), np.int64)]

@@ -1,7 +1,7 @@
 """Estimate of a build: documents, pre-tokens, tokens, time and memory, from samples of its input.
 
 Documents and bytes are scaled by the sizes of the files. Distinct pre-tokens follow Heaps' law,
-D = K · n^β for n bytes of text, with β of the end of the sampled text. Tokens and the
+D = K · n^β for n bytes of text, with the slope at the end of the sampled text as β. Tokens and the
 size of token files come from a tokenizer that is trained on some of the samples (or the finished
 one), and encodes others. Rates are those of these steps on this machine.
 """

@@ -191,10 +191,8 @@ class Directory:
         """
         filesystem, root = self._located
         filesystem.invalidate_cache(root)
-        try:
+        with self.reading_errors(""):
             return bool(persistently(lambda: filesystem.exists(root)))
-        except OSError as error:
-            raise unreadable_error(self.url, error) from error
 
     def sizes(self) -> dict[str, int]:
         """Return names and sizes of the files directly in the directory; none if it does not exist.
@@ -223,12 +221,9 @@ class Directory:
     def _entries(self) -> list[dict[str, Any]]:
         filesystem, root = self._located
         filesystem.invalidate_cache(root)
-        try:
-            entries: list[dict[str, Any]] = persistently(lambda: filesystem.ls(root, detail=True))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise unreadable_error(self.url, error) from error
+        entries: list[dict[str, Any]] = []
+        with self.reading_errors(""), suppress(FileNotFoundError):
+            entries = persistently(lambda: filesystem.ls(root, detail=True))
         return entries
 
     @contextmanager
@@ -357,10 +352,8 @@ class Directory:
             OutputError: It does not exist or cannot be read.
         """
         filesystem, root = self._located
-        try:
+        with self.reading_errors(name):
             return persistently(lambda: read_range(filesystem, f"{root}/{name}", start, end))
-        except OSError as error:
-            raise unreadable_error(self.path(name), error) from error
 
     def find_bytes(self, name: str) -> bytes | None:
         """Return the bytes of a file, or None if it does not exist.
@@ -369,12 +362,9 @@ class Directory:
             OutputError: It cannot be read.
         """
         filesystem, root = self._located
-        try:
+        with self.reading_errors(name), suppress(FileNotFoundError):
             return persistently(lambda: read_range(filesystem, f"{root}/{name}"))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise unreadable_error(self.path(name), error) from error
+        return None
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -470,6 +460,24 @@ class Directory:
             filesystem.rmdir(root)
 
     @contextmanager
+    def reading_errors(self, name: str) -> Iterator[None]:
+        """Turn errors of reading the directory into OutputError.
+
+        Args:
+            name: The file that is read, or "" for the directory.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                "The output cannot be read.",
+                found=_said(error),
+                where=self.path(name) if name else self.url,
+                hint="Check the path, its permissions and output_storage_options. Missing files "
+                "are written again with --restart.",
+            ) from error
+
+    @contextmanager
     def output_errors(self, name: str) -> Iterator[None]:
         """Turn errors of writing into the directory into OutputError.
 
@@ -514,17 +522,6 @@ def json_bytes(value: object) -> bytes:
 
 def _said(error: OSError) -> str:
     return f"{type(error).__name__}: {error.strerror}" if error.strerror else describe(error)
-
-
-def unreadable_error(where: str, error: OSError) -> OutputError:
-    """Return the error for a file of an output whose storage fails."""
-    return OutputError(
-        "The output cannot be read.",
-        found=_said(error),
-        where=where,
-        hint="Check the path, its permissions and output_storage_options. Missing files are "
-        "written again with --restart.",
-    )
 
 
 class HashingFile(io.RawIOBase):

@@ -11,7 +11,6 @@ from typing import Final
 
 from pipelines.errors import ExpansionError
 
-MAX_EXPANSION: Final = 1_000
 # Small files may expand to this much: they cannot fill memory or a disk.
 ALLOWED_BYTES: Final = 64 << 20
 

@@ -83,7 +83,7 @@ class TaskQueue(Generic[_Begun]):
 
 
 def _remove(items: deque[_Item]) -> Iterator[_Item]:
-    """Remove and yield the first item until there is none. Other threads may do the same."""
+    """Yield items from the front, removing each, until none is left. Threads may share them."""
     while True:
         try:
             item = items.popleft()

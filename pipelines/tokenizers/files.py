@@ -14,7 +14,7 @@ from bpe_core.errors import FormatError, InvalidTokenizerError
 from bpe_core.model import TokenizerModel
 from bpe_core.vocabulary_cuts import shows_segments, vocabulary_splitter
 from pipelines.errors import InputError
-from pipelines.storage.directory import Directory, unreadable_error
+from pipelines.storage.directory import Directory
 
 Model: TypeAlias = TokenizerModel | CharBPETokenizer
 Tokenizer: TypeAlias = BPETokenizer | CharBPETokenizer
@@ -82,7 +82,8 @@ def counts_fingerprint(directory: Directory) -> str | None:
 
 def _load(name: str, local: str, directory: Directory) -> Model:
     try:
-        return formats.load_tokenizer(local) if name == _ARROW else CharBPETokenizer.load(local)
+        with directory.reading_errors(name):
+            return formats.load_tokenizer(local) if name == _ARROW else CharBPETokenizer.load(local)
     except (FormatError, InvalidTokenizerError) as error:
         raise InputError(
             "The tokenizer cannot be read.",
@@ -90,8 +91,6 @@ def _load(name: str, local: str, directory: Directory) -> Model:
             where=directory.path(name),
             hint="Restore the file from a copy, or train again: `beam-bpe train CONFIG --restart`.",
         ) from None
-    except OSError as error:
-        raise unreadable_error(directory.path(name), error) from error
 
 
 def make_tokenizer(model: Model) -> Tokenizer:
